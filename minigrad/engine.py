@@ -1,0 +1,404 @@
+"""The recorded graph and the backward pass over it: nodes, grad mode, what was written when, ops by name. No mathematics.
+
+A graph is plain data. Every recorded call leaves one `Node` with its op, what its gradient rules need, and edges to
+the nodes of its operands. Edges hold nodes, never tensors, so a graph has no reference cycles and a result that is dropped frees it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any, TypeVar
+
+import numpy as np
+
+# What op declarations and gradient rules handle: an ndarray in a plain pass, a Tensor in a recorded one.
+Array = Any
+F = TypeVar("F", bound=Callable[..., Any])
+
+# One clock for nodes and for in-place writes: a node's edges always carry earlier ticks than the node itself, so
+# descending ticks are a topological order; and "written since it was saved" is a comparison of two ticks.
+_clock = itertools.count(1)
+
+
+class _State(threading.local):
+    """What each thread has for itself: whether calls are recorded, and how many transforms are running."""
+
+    recording: bool = True
+    depth: int = 0
+
+
+state = _State()
+
+
+# --- the graph ---------------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """What only some nodes have: hooks, and a gradient that is kept (every leaf; others after retain_grad)."""
+
+    __slots__ = ("grad", "hooks", "retain")
+
+    def __init__(self, retain: bool = False) -> None:
+        self.grad: np.ndarray | None = None
+        self.hooks: dict[int, Callable[[Any], Any]] = {}
+        self.retain = retain
+
+
+class Node:
+    """One recorded call, or a leaf (op None, no edges), or a transform's input (op None, perhaps one edge).
+
+    levels has the bit 1 << k set when the node depends on an input of a running transform of depth k.
+    """
+
+    __slots__ = ("__weakref__", "dtype", "edges", "levels", "notes", "op", "plan", "saved", "shape", "tick")
+
+    def __init__(self, op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: int, shape: Any, dtype: Any):
+        self.op = op
+        self.plan = plan
+        self.saved = saved
+        self.edges = edges
+        self.levels = levels
+        self.shape = shape
+        self.dtype = dtype
+        self.tick = next(_clock)
+        self.notes: Notes | None = None
+
+
+class OutputNode(Node):
+    """Output number `index` of a call with several outputs; its one edge leads to the call's node."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, call: Node, index: int):
+        super().__init__(None, None, None, (call,), call.levels, call.shape[index], call.dtype[index])
+        self.index = index
+
+
+def leaf(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Node:
+    """The node of a tensor that requires a gradient and was made by no op; it owns the gradient."""
+    node = Node(None, None, None, (), 0, shape, dtype)
+    node.notes = Notes(retain=True)
+    return node
+
+
+def is_leaf(node: Node) -> bool:
+    return node.op is None and not node.edges and not node.levels
+
+
+_FREED: Any = object()  # stands in `saved` of a node whose graph has been freed
+
+
+# --- the backward pass -------------------------------------------------------------------------------------------
+
+
+def backward_pass(
+    root: Node,
+    cotangent: Array,
+    *,
+    inputs: Collection[Node] | None = None,
+    transform: Transform | None = None,
+    recorded: bool = False,
+    retain: bool = False,
+) -> dict[Node, Array]:
+    """Pull `cotangent` from `root` back to the leaves, or to `inputs`.
+
+    Without `inputs` the gradients are added to the leaves' `.grad` once the whole pass has succeeded. With them the pass
+    follows only what depends on the inputs of `transform`, stops at `inputs`, and returns {node: gradient}. A `recorded`
+    pass hands Tensors to the rules, so that the pass itself can be differentiated; it frees nothing.
+    """
+    cotangents: dict[Node, Array] = {root: cotangent}
+    owned: set[Node] = set()  # nodes whose cotangent is a sum made by this pass, which may be added to in place
+    heap = [(-root.tick, root)]
+    found: dict[Node, Array] = {}
+    kept: list[tuple[Node, Array]] = []
+    keep_graph = retain or recorded
+    level, since = (transform.level, transform.since) if transform is not None else (0, 0)
+    was_recording, state.recording = state.recording, recorded
+    try:
+        with np.errstate(all="ignore"):
+            while heap:
+                node = heappop(heap)[1]
+                g = cotangents.pop(node)
+                if node.notes is not None:
+                    g = _run_hooks(node, g, recorded)
+                    if node.notes.retain:
+                        kept.append((node, g))
+                if inputs is not None and node in inputs:
+                    found[node] = g
+                    continue
+                edges = node.edges
+                if type(node) is OutputNode:
+                    call = edges[0]
+                    if call not in cotangents:
+                        cotangents[call] = [None] * len(call.shape)
+                        heappush(heap, (-call.tick, call))
+                    cotangents[call][node.index] = g
+                    continue
+                if node.saved is _FREED:
+                    raise RuntimeError(_FREED_MESSAGE)
+                if node.op is None:
+                    gradients: Iterable[Array] = (g,)
+                else:
+                    if _last_write > node.tick:
+                        _check_unwritten(node)
+                    if type(g) is list:
+                        g = _fill_missing(node, g)
+                    gradients = node.op.vjp(node, g, recorded)
+                for edge, ge in zip(edges, gradients):
+                    if ge is None or (level and not (edge.levels & level and edge.tick >= since)):
+                        continue
+                    if ge.shape != edge.shape:
+                        ge = _sum_to(ge, edge.shape, node)
+                    if ge.dtype != edge.dtype:
+                        ge = ge.astype(edge.dtype)
+                    before = cotangents.get(edge)
+                    if before is None:
+                        cotangents[edge] = ge
+                        heappush(heap, (-edge.tick, edge))
+                    elif edge in owned:
+                        before += ge
+                        cotangents[edge] = before  # a 0-d sum may have been rebound instead of changed
+                    else:
+                        cotangents[edge] = before + ge
+                        if not recorded:
+                            owned.add(edge)
+                if not keep_graph and node.op is not None:
+                    node.saved, node.edges = _FREED, ()
+    finally:
+        state.recording = was_recording
+    _keep(kept)
+    return found
+
+
+_FREED_MESSAGE = (
+    "this graph has already been freed by a backward pass: call the first backward with retain_graph=True, "
+    "or run the forward computation again"
+)
+
+
+def own(g: Array) -> np.ndarray:
+    """A writable array that nobody else holds, whatever a rule returned (a view, a broadcast, somebody's operand)."""
+    return np.array(g, order="C")
+
+
+def _keep(kept: list[tuple[Node, Array]]) -> None:
+    for node, g in kept:
+        notes = node.notes
+        assert notes is not None
+        array = getattr(g, "_array", g)
+        if notes.grad is None:
+            notes.grad = own(array)
+        else:
+            notes.grad += array
+
+
+def _run_hooks(node: Node, g: Array, recorded: bool) -> Array:
+    assert node.notes is not None
+    for hook in list(node.notes.hooks.values()):
+        if not recorded:  # the array may be shared with other edges: let a hook that writes into it fail
+            g = np.asarray(g).view()
+            g.flags.writeable = False
+        replacement = hook(g)
+        if replacement is None:
+            continue
+        if not recorded:
+            replacement = np.asarray(replacement, dtype=node.dtype)
+        if replacement.shape != node.shape:
+            raise ValueError(
+                f"a hook returned a gradient of shape {replacement.shape} for a tensor of shape {node.shape}: "
+                "return None, or a gradient of the tensor's own shape"
+            )
+        g = replacement
+    return g
+
+
+def _fill_missing(node: Node, parts: Sequence[Array | None]) -> tuple[Array, ...]:
+    """A cotangent for each output of a call with several: zeros for those that nobody used."""
+    rows = zip(parts, node.shape, node.dtype)
+    return tuple(np.zeros(shape, dtype) if part is None else part for part, shape, dtype in rows)
+
+
+def _sum_to(g: Array, shape: tuple[int, ...], node: Node) -> Array:
+    """Sum a gradient back over the axes along which its operand was broadcast."""
+    extra = g.ndim - len(shape)
+    fits = extra >= 0 and all(n in (1, m) for n, m in zip(shape, g.shape[extra:]))
+    if not fits:
+        raise AssertionError(
+            f"the gradient rule of {node.op} returned shape {g.shape} for an operand of shape {shape}: "
+            "a rule returns its operand's shape, or a shape that the operand broadcasts to"
+        )
+    stretched = tuple(i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1)
+    return g.sum(tuple(range(extra)) + stretched).reshape(shape)
+
+
+class Transform:
+    """A running transform of this thread: a context in which calls are recorded, with a level of its own.
+
+    Its inputs are nodes that carry the level's bit. A node depends on them if it carries the bit too and is not older than they
+    are (results of an earlier transform of the same depth may live on and carry the same bit).
+    """
+
+    def __enter__(self) -> Transform:
+        self._was_recording, state.recording = state.recording, True
+        state.depth += 1
+        self.level = 1 << state.depth
+        self.since = next(_clock)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        state.depth -= 1
+        state.recording = self._was_recording
+
+    def input(self, outer: Node | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Node:
+        """The node of one input, whose gradient is asked for; `outer`: what it was before it entered the transform."""
+        levels = self.level | (outer.levels if outer is not None else 0)
+        return Node(None, None, None, (outer,) if outer is not None else (), levels, shape, dtype)
+
+    def reached_by(self, node: Node | None) -> bool:
+        return node is not None and bool(node.levels & self.level) and node.tick >= self.since
+
+    def is_inner_for(self, node: Node) -> bool:
+        """Whether the node depends on an input of an outer transform too."""
+        return bool(node.levels & (self.level - 1))
+
+
+# --- grad mode ---------------------------------------------------------------------------------------------------
+
+
+class no_grad:  # noqa: N801  (a context manager spelled like a function, as everywhere in the field)
+    """Switch recording off: a context manager and a decorator, for this thread only.
+
+    Nests, can be re-entered, restores the former state after exceptions. A decorated generator runs without recording
+    but leaves its caller's mode alone while it is paused.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor(3.0, requires_grad=True)
+    >>> with mg.no_grad():
+    ...     y = x * x
+    >>> y.requires_grad
+    False
+    """
+
+    def __init__(self) -> None:
+        self._former = threading.local()  # one instance may be entered in several threads at once
+
+    def __enter__(self) -> None:
+        stack = self._former.__dict__.setdefault("stack", [])
+        stack.append(state.recording)
+        state.recording = False
+
+    def __exit__(self, *exc: object) -> None:
+        state.recording = self._former.stack.pop()
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            wrapper: Any = _no_grad_generator(function)
+        else:
+
+            @functools.wraps(function)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with no_grad():
+                    return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[no-any-return]
+
+
+def _no_grad_generator(function: Callable[..., Any]) -> Callable[..., Generator[Any, Any, Any]]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        generator = function(*args, **kwargs)
+        resume: Callable[[], Any] = functools.partial(next, generator)
+        try:
+            while True:
+                with no_grad():
+                    try:
+                        value = resume()
+                    except StopIteration as stop:
+                        return stop.value
+                try:
+                    sent = yield value
+                    resume = functools.partial(generator.send, sent)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # thrown in by the caller: it belongs inside the generator
+                    resume = functools.partial(generator.throw, error)
+        finally:
+            with no_grad():
+                generator.close()
+
+    return wrapper
+
+
+# --- in-place writes ---------------------------------------------------------------------------------------------
+
+# Which bytes of which buffer were written, and when: {id(buffer): (weak reference, {(low, high): tick})}. Views and detached tensors
+# share a buffer, so this is a version shared by all of them, and tensors that nobody writes to pay nothing for it.
+_writes: dict[int, tuple[weakref.ref[np.ndarray], dict[tuple[int, int], int]]] = {}
+_last_write = 0
+_write_lock = threading.Lock()
+
+
+def _buffer(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def note_write(array: np.ndarray) -> None:
+    """Remember that `array` has been written in place, so that no backward pass uses it as what it was."""
+    global _last_write
+    buffer = _buffer(array)
+    key = id(buffer)
+    with _write_lock:
+        entry = _writes.get(key)
+        if entry is None or entry[0]() is not buffer:
+            entry = _writes[key] = (weakref.ref(buffer, lambda _: _writes.pop(key, None)), {})
+        tick = next(_clock)
+        entry[1][np.lib.array_utils.byte_bounds(array)] = tick
+        _last_write = tick
+
+
+def _written_since(array: np.ndarray, tick: int) -> bool:
+    entry = _writes.get(id(_buffer(array)))
+    if entry is None or array.size == 0:
+        return False
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return any(when > tick and start < high and low < end for (start, end), when in list(entry[1].items()))
+
+
+def _arrays_in(saved: Any) -> Iterable[np.ndarray]:
+    if isinstance(saved, np.ndarray):
+        yield saved
+    elif isinstance(saved, (tuple, list)):
+        for item in saved:
+            yield from _arrays_in(item)
+
+
+def _check_unwritten(node: Node) -> None:
+    for array in _arrays_in(node.saved):
+        if _written_since(array, node.tick):
+            raise RuntimeError(
+                f"an array of shape {array.shape} that {node.op} saved for its gradient has been written in place since: "
+                "run backward before the write, or compute with a copy of the tensor"
+            )
+
+
+# --- ops by name -------------------------------------------------------------------------------------------------
+
+OPS: dict[str, Any] = {}  # "matmul" -> the op; tensor.py finds its operators here
+NUMPY_OPS: dict[Any, Any] = {}  # np.matmul -> the op
+NUMPY_CONSTANTS: set[Any] = set()  # NumPy functions without a gradient, which return plain values
+
+
+def register(name: str, function: Any) -> None:
+    """Make `function` the op called `name`, and what NumPy's function of that name does to a Tensor."""
+    OPS[name] = function
+    for module in (np, np.linalg):
+        if callable(numpy_function := getattr(module, name, None)):
+            NUMPY_OPS.setdefault(numpy_function, function)

@@ -1,0 +1,70 @@
+"""softmax(scale * q k^T + bias) v, forward and backward, on arrays (..., query, key_dim), (..., key, key_dim), (..., key, value_dim)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minigrad.kernels.softmax import normalised_exp
+
+Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def without_dead_rows(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """0 in the place of keys that nobody may look at and of queries that may look at nothing.
+
+    Their weights are 0 anyway, but 0 times a NaN or an infinity in the padding would not be.
+    """
+    looked_at = mask.any(-2)[..., None]
+    if not looked_at.all():
+        k, v = np.where(looked_at, k, 0), np.where(looked_at, v, 0)
+    looking = mask.any(-1)[..., None]
+    if not looking.all():
+        q = np.where(looking, q, 0)
+    return q, k, v
+
+
+def forward(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, bias: np.ndarray | None, scale: float
+) -> tuple[np.ndarray, Residual]:
+    """The output, and (weights, q, k, v) for the way back."""
+    if mask is not None:
+        q, k, v = without_dead_rows(q, k, v, mask)
+    scores = q @ k.swapaxes(-1, -2)
+    if scale != 1:
+        scores *= scores.dtype.type(scale)
+    if bias is not None:
+        scores = scores + bias if bias.ndim > scores.ndim or bias.dtype != scores.dtype else np.add(scores, bias, out=scores)
+    if mask is not None:
+        np.copyto(scores, -np.inf, where=~mask)
+    top = scores.max(-1, keepdims=True, initial=-np.inf)
+    if mask is not None:
+        top[top == -np.inf] = 0  # a row with nothing to attend to: its weights become 0
+    scores -= top
+    weights = normalised_exp(scores)
+    return weights @ v, (weights, q, k, v)
+
+
+def backward(
+    g: np.ndarray, residual: Residual, wanted: Sequence[bool], scale: float
+) -> tuple[np.ndarray | None, ...]:
+    """The gradients of q, k, v and bias.
+
+    With P the weights: dP = g v^T, and the softmax's rule gives dS = P * (dP - rowsum(P * dP)) for the scores.
+    """
+    weights, q, k, v = residual
+    gv = weights.swapaxes(-1, -2) @ g if wanted[2] else None
+    if not (wanted[0] or wanted[1] or wanted[3]):
+        return None, None, gv, None
+    gs = g @ v.swapaxes(-1, -2)
+    gs -= np.einsum("...ij,...ij->...i", gs, weights)[..., None]
+    gs *= weights
+    gbias = gs
+    if scale != 1 and (wanted[0] or wanted[1]):
+        gs = np.multiply(gs, gs.dtype.type(scale), out=None if wanted[3] else gs)
+    gq = gs @ k if wanted[0] else None
+    gk = gs.swapaxes(-1, -2) @ q if wanted[1] else None
+    return gq, gk, gv, gbias if wanted[3] else None

@@ -1,0 +1,34 @@
+"""softmax and log-softmax along one axis, shifted by the maximum so that nothing overflows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
+    """x minus its maximum, as a new floating array; rows of -inf alone stay as they are."""
+    top = x.max(axis, keepdims=True, initial=-np.inf) if x.dtype.kind == "f" else x.max(axis, keepdims=True)
+    return x - np.where(np.isfinite(top), top, 0)
+
+
+def softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    """e^x / sum(e^x); 0 in a row of -inf alone."""
+    y = _shifted(x, axis) * 1.0 if x.dtype.kind != "f" else _shifted(x, axis)
+    return normalised_exp(y, axis)
+
+
+def normalised_exp(scores: np.ndarray, axis: int = -1) -> np.ndarray:
+    """scores -> e^scores / sum(e^scores) in place; the caller has shifted them."""
+    np.exp(scores, out=scores)
+    total = scores.sum(axis, keepdims=True)
+    total[total == 0] = 1  # nothing to choose from: the row stays 0
+    scores /= total
+    return scores
+
+
+def log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    """x - log(sum(e^x))."""
+    y = _shifted(x, axis)
+    with np.errstate(divide="ignore"):
+        total = np.log(np.exp(y).sum(axis, keepdims=True))
+    return y - np.where(total == -np.inf, 0, total)

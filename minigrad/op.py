@@ -1,0 +1,427 @@
+"""Op: one declared function with its gradient rules, and what calling it records.
+
+    @op                                             a forward function on plain arrays ...
+    def matmul(a, b):
+        return np.matmul(a, b)
+
+    matmul.rule(a=lambda g, b: g @ np.swapaxes(b, -1, -2),      ... and a rule for each differentiable argument.
+                b=lambda g, a: np.swapaxes(a, -1, -2) @ g)
+
+A rule's parameters after the cotangent g name what it needs: arguments of the op, `y` for its output, `x_shape` for the
+shape of x alone. Exactly those are saved. Names are resolved once, here; a call only moves positions.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+import numpy as np
+
+from minigrad.engine import OPS, Array, Node, OutputNode, Transform, backward_pass, register, state
+from minigrad.tensor import Tensor, wrap
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Rule = Callable[..., Any]
+
+_MISSING: Any = object()
+
+
+class _Plan:
+    """For one pattern of differentiable arguments: which rules run, what each needs, and where edges come from.
+
+    A need is a position among (*arguments, output); ~position means the shape of that argument alone.
+    """
+
+    __slots__ = ("edge_of", "needs", "rules", "save")
+
+    def __init__(self, op: Op[Any], tracked: tuple[int, ...]):
+        self.edge_of = {position: edge for edge, position in enumerate(tracked)}
+        self.rules = [op._rule_for(position) for position in tracked]
+        self.needs = [op._needs[position] for position in tracked]
+        self.save = _saver(self.needs)
+
+
+def _saver(needs: list[tuple[int, ...]]) -> Callable[[list[Any]], tuple[tuple[Any, ...], ...]]:
+    """A function from (*arguments, output) to what each rule needs of them; the common shapes need no loop."""
+    plain = all(i >= 0 for need in needs for i in need)
+    if not any(needs):
+        nothing: tuple[tuple[Any, ...], ...] = tuple(() for _ in needs)
+        return lambda values: nothing
+    if plain and len(needs) == 1 and len(needs[0]) == 1:
+        ((i,),) = needs
+        return lambda values: ((values[i],),)
+    if plain and len(needs) == 2 and len(needs[0]) == len(needs[1]) == 1:
+        (i,), (j,) = needs
+        return lambda values: ((values[i],), (values[j],))
+    return lambda values: tuple([tuple([_need(values, i) for i in need]) for need in needs])
+
+
+def _need(values: list[Any], i: int) -> Any:
+    if i >= 0:
+        return values[i]
+    value = values[~i]
+    return [np.shape(v) for v in value] if isinstance(value, (list, tuple)) else np.shape(value)
+
+
+class Op(Generic[P]):
+    """One differentiable function: `op(...)` returns a Tensor and records the call if an argument requires a gradient."""
+
+    def __init__(self, forward: Callable[P, Any], sequence: str | None = None):
+        functools.update_wrapper(cast(Any, self), forward)
+        self.name = forward.__name__
+        self.forward: Callable[..., Any] = forward
+        self.reference: Callable[..., Any] | None = None
+        self._signature = inspect.signature(forward)
+        parameters = list(self._signature.parameters.values())
+        self._names = [p.name for p in parameters]
+        self._index = {name: i for i, name in enumerate(self._names)}
+        self._defaults = [_MISSING if p.default is p.empty else p.default for p in parameters]
+        self._n_positional = sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
+        # A call with just so many positional arguments needs no binding.
+        self._arity = len(parameters) if self._n_positional == len(parameters) else -1
+        self._sequence = self._index[sequence] if sequence is not None else -1
+        self._rules: dict[int, Rule] = {}
+        self._needs: dict[int, tuple[int, ...]] = {}
+        self._plans: dict[Any, _Plan] = {}
+        if self._n_positional < len(parameters):
+            self.forward = functools.partial(_by_position, forward, self._n_positional, self._names)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    # --- declaring ---
+
+    def rule(self, **rules: Rule) -> Op[P]:
+        """Declare gradient rules: argument=function(g, *what it needs) -> the gradient of that argument.
+
+        A rule gets and returns arrays; written in NumPy's syntax it also runs on Tensors, which is how higher orders
+        come about. It must not write to what it gets. Summing over broadcast axes and casting are done for it.
+        """
+        for argument, rule in rules.items():
+            if argument not in self._index:
+                raise TypeError(f"{self.name} has no argument {argument!r}: its arguments are {', '.join(self._names)}")
+            position = self._index[argument]
+            names = list(inspect.signature(rule).parameters)[1:]
+            self._rules[position] = rule
+            self._needs[position] = tuple(self._resolve(name) for name in names)
+        self._plans.clear()
+        return self
+
+    def derivative(self, *, finite: bool = False, **derivatives: Rule) -> Op[P]:
+        """Declare local derivatives of an elementwise op: argument=function(*what it needs) -> d output / d argument.
+
+        A zero cotangent contributes zero, even where the derivative is infinite or NaN; `finite` says that it never is,
+        not even at infinite or NaN operands, which saves looking.
+        """
+        for argument, local in derivatives.items():
+            rule = _times(local) if finite else _times_safely(local)
+            needs = inspect.signature(local).parameters
+            rule.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+                [inspect.Parameter("cotangent", inspect.Parameter.POSITIONAL_ONLY), *needs.values()]
+            )
+            self.rule(**{argument: rule})
+        return self
+
+    def _resolve(self, name: str) -> int:
+        if name == "y":
+            return len(self._names)
+        if name in self._index:
+            return self._index[name]
+        if name.endswith("_shape") and name[:-6] in self._index:
+            return ~self._index[name[:-6]]
+        raise TypeError(
+            f"a gradient rule of {self.name} needs {name!r}, which is none of its arguments ({', '.join(self._names)}), "
+            "their shapes (as x_shape), or its output (y)"
+        )
+
+    def _rule_for(self, position: int) -> Rule:
+        rule = self._rules.get(position)
+        if rule is None:
+            raise TypeError(
+                f"{self.name} has no gradient with respect to {self._names[position]!r}: "
+                "pass a constant there (t.detach()), or declare a rule for it"
+            )
+        return rule
+
+    # --- calling ---
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        bound: Sequence[Any] = args
+        if kwargs or len(args) != self._arity:
+            bound = self._bind(args, kwargs)
+        values: list[Any] = []
+        tracked: tuple[int, ...] = ()
+        edges: tuple[Node, ...] = ()
+        levels = 0
+        for position, x in enumerate(bound):
+            if isinstance(x, Tensor):
+                node = x._node
+                if node is not None:
+                    tracked += (position,)
+                    edges += (node,)
+                    levels |= node.levels
+                x = x._array
+            elif type(x) is list or type(x) is tuple:
+                if position == self._sequence:
+                    return self._call_sequence(bound)
+                x = _constant(x, position in self._rules)
+            values.append(x)
+        y = self.forward(*values)
+        if type(y) is not np.ndarray:
+            if type(y) is tuple:
+                return self._record_outputs(values, y, tracked, edges, levels)
+            y = np.asarray(y)
+        if not edges or not state.recording:
+            return wrap(y, None)
+        values.append(y)
+        plan = self._plans.get(tracked) or self._plan(tracked)
+        return wrap(y, Node(self, plan, plan.save(values), edges, levels, y.shape, y.dtype))
+
+    def _plan(self, tracked: tuple[int, ...]) -> _Plan:
+        plan = self._plans[tracked] = _Plan(self, tracked)
+        return plan
+
+    def apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Call from inside a gradient rule: arrays give arrays; with any Tensor the call is recorded and gives one."""
+        y = self(*args, **kwargs)
+        if _any_tensor(args) or _any_tensor(kwargs.values()):
+            return y
+        return tuple(t._array for t in y) if type(y) is tuple else y._array
+
+    def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        bound = list(args) + self._defaults[len(args) :]
+        ok = len(args) <= self._n_positional
+        for name, value in kwargs.items():
+            i = self._index.get(name, -1)
+            ok = ok and i >= len(args)
+            if ok:
+                bound[i] = value
+        if not ok or any(value is _MISSING for value in bound):
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{self.name}{self._signature}: {error}") from None
+        return bound
+
+    def _record_outputs(
+        self, values: list[Any], ys: tuple[Any, ...], tracked: tuple[int, ...], edges: tuple[Node, ...], levels: int
+    ) -> Any:
+        """Several outputs: one node for the call, and one for each output with an edge to it."""
+        ys = tuple(map(np.asarray, ys))
+        if not edges or not state.recording:
+            return tuple(wrap(y, None) for y in ys)
+        plan = self._plans.get(tracked) or self._plan(tracked)
+        saved = plan.save([*values, ys])
+        node = Node(self, plan, saved, edges, levels, [y.shape for y in ys], [y.dtype for y in ys])
+        return tuple(wrap(y, OutputNode(node, i)) for i, y in enumerate(ys))
+
+    def _call_sequence(self, bound: Sequence[Any]) -> Tensor:
+        """An op with an argument that is a sequence of arrays: each tracked element has an edge, one rule serves all."""
+        at = self._sequence
+        items = list(bound[at])
+        values = [x._array if isinstance(x, Tensor) else x for x in bound]
+        values[at] = [x._array if isinstance(x, Tensor) else np.asarray(x) for x in items]
+        others = [n for i, x in enumerate(bound) if i != at and isinstance(x, Tensor) and x._node is not None for n in [i]]
+        if others:
+            self._rule_for(others[0])
+        y = np.asarray(self.forward(*values))
+        tracked = tuple(i for i, x in enumerate(items) if isinstance(x, Tensor) and x._node is not None)
+        if not tracked or not state.recording:
+            return wrap(y, None)
+        edges = tuple(items[i]._node for i in tracked)
+        levels = functools.reduce(lambda bits, node: bits | node.levels, edges, 0)
+        self._rule_for(at)
+        saved = (tracked, *_saver([self._needs[at]])([*values, y]))
+        return wrap(y, Node(self, None, saved, edges, levels, y.shape, y.dtype))
+
+    # --- differentiating ---
+
+    def vjp(self, node: Node, g: Array, recorded: bool) -> Sequence[Array]:
+        """The gradients for node's edges, given the cotangent of its output; recorded: as Tensors, on the record."""
+        plan = node.plan
+        if plan is None:
+            return self._vjp_sequence(node, g, recorded)
+        if not recorded:
+            return [rule(g, *saved) for rule, saved in zip(plan.rules, node.saved)]
+        gradients = []
+        for rule, needs, saved in zip(plan.rules, plan.needs, node.saved):
+            gradients.append(rule(g, *[self._on_record(node, plan.edge_of, i, x) for i, x in zip(needs, saved)]))
+        return gradients
+
+    def _on_record(self, node: Node, edge_of: dict[int, int], need: int, x: Any) -> Any:
+        """What a rule needs, connected to the graph again where it depends on a tracked operand."""
+        if need == len(self._names):
+            if isinstance(x, tuple):
+                return tuple(wrap(y, OutputNode(node, i)) for i, y in enumerate(x))
+            return wrap(x, node)
+        if need >= 0 and need in edge_of:
+            return wrap(x, node.edges[edge_of[need]])
+        return x
+
+    def _vjp_sequence(self, node: Node, g: Array, recorded: bool) -> Sequence[Array]:
+        tracked, saved = node.saved
+        needs = self._needs[self._sequence]
+        if recorded:
+            edge_of = {i: edge for edge, i in enumerate(tracked)}
+            saved = [
+                [wrap(v, node.edges[edge_of[i]]) if i in edge_of else v for i, v in enumerate(x)]
+                if need == self._sequence
+                else self._on_record(node, {}, need, x)
+                for need, x in zip(needs, saved)
+            ]
+        gradients = self._rules[self._sequence](g, *saved)
+        return [gradients[i] for i in tracked]
+
+
+class FusedOp(Op[P]):
+    """An op with a hand-tuned kernel, and the plain `reference` that it must equal.
+
+    forward(*arguments) returns (output, residual). backward(g, residual, wanted, *arguments) returns a gradient for each
+    differentiable argument, in the order of `arguments`, None where not wanted[argument]. Higher orders differentiate the reference.
+    """
+
+    def __init__(self, forward: Callable[P, Any], backward: Callable[..., Any], reference: Callable[..., Any]):
+        super().__init__(forward)
+        self.reference = reference
+        self._backward = backward
+        self._differentiable: tuple[int, ...] = ()
+
+    def differentiable(self, *arguments: str) -> FusedOp[P]:
+        self._differentiable = tuple(self._index[name] for name in arguments)
+        return self
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        bound = self._bind(args, kwargs)
+        tracked = []
+        edges = []
+        levels = 0
+        for position, x in enumerate(bound):
+            if isinstance(x, Tensor):
+                bound[position] = x._array
+                if x._node is not None and state.recording:
+                    if position not in self._differentiable:
+                        self._rule_for(position)  # raises
+                    tracked.append(position)
+                    edges.append(x._node)
+                    levels |= x._node.levels
+            elif type(x) is list or type(x) is tuple:
+                bound[position] = _constant(x, position in self._differentiable)
+        y, residual = self.forward(*bound)
+        if not edges:
+            return wrap(y, None)
+        saved = (tuple(tracked), bound, residual)
+        return wrap(y, Node(self, None, saved, tuple(edges), levels, y.shape, y.dtype))
+
+    def vjp(self, node: Node, g: Array, recorded: bool) -> Sequence[Array]:
+        tracked, values, residual = node.saved
+        if recorded:
+            return self._vjp_reference(node, g, tracked, values)
+        wanted = [position in tracked for position in self._differentiable]
+        gradients = self._backward(g, residual, wanted, *values)
+        return [gradient for gradient, want in zip(gradients, wanted) if want]
+
+    def _vjp_reference(self, node: Node, g: Array, tracked: tuple[int, ...], values: list[Any]) -> Sequence[Array]:
+        """The gradient of the plain definition, on the record: evaluated anew at the operands, and pulled back."""
+        assert self.reference is not None
+        filled = list(values)
+        with Transform() as transform:
+            inputs = [transform.input(edge, edge.shape, edge.dtype) for edge in node.edges]
+            for position, marked in zip(tracked, inputs):
+                filled[position] = wrap(values[position], marked)
+            n = self._n_positional
+            y = self.reference(*filled[:n], **dict(zip(self._names[n:], filled[n:])))
+            found = backward_pass(y._node, g, inputs=inputs, transform=transform, recorded=True)
+        return [found.get(marked) for marked in inputs]
+
+
+class Derived(Generic[P, R]):
+    """A function composed of other ops: it has no rule of its own, and an array-in, array-out `apply` like theirs."""
+
+    def __init__(self, function: Callable[P, R]):
+        functools.update_wrapper(cast(Any, self), function)
+        self.name = function.__name__
+        self._function = function
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    def apply(self, *args: Any, **kwargs: Any) -> Any:
+        y: Any = self._function(*args, **kwargs)
+        return y if _any_tensor(args) or _any_tensor(kwargs.values()) else y._array
+
+
+@overload
+def op(forward: Callable[P, Any]) -> Op[P]: ...
+@overload
+def op(*, sequence: str) -> Callable[[Callable[P, Any]], Op[P]]: ...
+def op(forward: Callable[P, Any] | None = None, *, sequence: str | None = None) -> Any:
+    """Declare an op: a function on plain arrays, whose gradient rules follow with `.rule` or `.derivative`.
+
+    sequence: the name of the argument that is a sequence of arrays (its one rule returns as many gradients).
+
+    >>> import numpy as np, minigrad as mg
+    >>> @mg.op
+    ... def cube(x):
+    ...     return x**3
+    >>> _ = cube.derivative(x=lambda x: 3 * x**2)
+    >>> mg.grad(cube)(2.0)
+    array(12.)
+    """
+    if forward is None:
+        return lambda function: _declared(Op(function, sequence))
+    return _declared(Op(forward))
+
+
+def fused(
+    *, backward: Callable[..., Any], reference: Callable[..., Any], differentiable: Sequence[str]
+) -> Callable[[Callable[P, Any]], FusedOp[P]]:
+    """Declare a fused op: a kernel forward and backward (see FusedOp), and the plain definition that it must equal."""
+    return lambda forward: _declared(FusedOp(forward, backward, reference).differentiable(*differentiable))
+
+
+def derived(function: Callable[P, R]) -> Derived[P, R]:
+    """Declare a function composed of other ops."""
+    return _declared(Derived(function))
+
+
+Declared = TypeVar("Declared", bound="Op[Any] | Derived[Any, Any]")
+
+
+def _declared(function: Declared) -> Declared:
+    """minigrad's own ops are found by name and by NumPy's functions; a user's are just theirs."""
+    if cast(Any, function).__module__.startswith("minigrad."):
+        register(function.name, function)
+    return function
+
+
+# --- small helpers -----------------------------------------------------------------------------------------------
+
+
+def _constant(x: Any, is_array: bool) -> Any:
+    """A list or tuple given as an argument: an array where an array is meant, else what it is (a shape, an index)."""
+    if is_array:
+        return np.asarray(x)
+    return type(x)(v._array if isinstance(v, Tensor) else v for v in x)
+
+
+def _any_tensor(xs: Any) -> bool:
+    return any(isinstance(x, Tensor) or (isinstance(x, (list, tuple)) and _any_tensor(x)) for x in xs)
+
+
+def _by_position(forward: Callable[..., Any], n_positional: int, names: list[str], *values: Any) -> Any:
+    return forward(*values[:n_positional], **dict(zip(names[n_positional:], values[n_positional:])))
+
+
+def _times(local: Rule) -> Rule:
+    return lambda g, *needs: g * local(*needs)
+
+
+def _times_safely(local: Rule) -> Rule:
+    return lambda g, *needs: OPS["scale"].apply(g, local(*needs))

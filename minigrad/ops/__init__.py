@@ -1,0 +1,1 @@
+"""The array functions, a file a family; each op's gradient rules stand beside it."""

@@ -1,0 +1,315 @@
+"""Functions of each element by itself. Most declare their local derivative; the engine multiplies it with the cotangent."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from minigrad.engine import Array
+from minigrad.op import derived, op
+
+# --- arithmetic --------------------------------------------------------------------------------------------------
+
+
+@op
+def scale(g: Array, d: Array) -> Array:
+    """g * d for a cotangent g and a local derivative d, where g = 0 gives 0 even if d is infinite or NaN."""
+    product = np.multiply(g, d)
+    if type(d) is float and math.isfinite(d):
+        return product
+    flat = product.ravel("K")
+    total = flat.dot(flat)  # NaN exactly if an element is: one pass and no temporary
+    return product if total == total else np.where(np.equal(g, 0), product.dtype.type(0), product)
+
+
+scale.rule(
+    g=lambda cotangent, d: scale.apply(cotangent, d),
+    d=lambda cotangent, g: scale.apply(cotangent, g),
+)
+
+
+@op
+def add(a: Array, b: Array) -> Array:
+    """a + b, broadcast."""
+    return np.add(a, b)
+
+
+add.rule(a=lambda g: g, b=lambda g: g)
+
+
+@op
+def subtract(a: Array, b: Array) -> Array:
+    """a - b, broadcast."""
+    return np.subtract(a, b)
+
+
+subtract.rule(a=lambda g: g, b=lambda g: -g)
+
+
+@op
+def multiply(a: Array, b: Array) -> Array:
+    """a * b, broadcast."""
+    return np.multiply(a, b)
+
+
+multiply.derivative(a=lambda b: b, b=lambda a: a)
+
+
+@op
+def divide(a: Array, b: Array) -> Array:
+    """a / b, broadcast."""
+    return np.divide(a, b)
+
+
+divide.derivative(a=lambda b: 1 / b, b=lambda b, y: -y / b)
+
+
+@op
+def negative(x: Array) -> Array:
+    """-x."""
+    return np.negative(x)
+
+
+negative.rule(x=lambda g: -g)
+
+
+@op
+def power(a: Array, b: Array) -> Array:
+    """a ** b, broadcast. At a = 0 the exponent's gradient is 0, and so is the gradient of a ** 0.
+
+    >>> import minigrad as mg
+    >>> mg.grad(power, argnums=(0, 1))(2.0, 3.0)
+    (array(12.), array(5.54517744))
+    """
+    return np.power(a, b)
+
+
+def _power_base(a: Array, b: Array) -> Array:
+    if isinstance(b, (int, float)):  # stays a Python number, which keeps a float32 base float32
+        return b * a ** (b - 1) if b != 0 else np.zeros_like(a)
+    return b * a ** np.where(b == 0, 1, b - 1)
+
+
+def _power_exponent(a: Array, y: Array) -> Array:
+    if isinstance(a, (int, float)):
+        return y * (math.log(a) if a > 0 else 0.0 if a == 0 else math.nan)
+    return np.where(a == 0, 0, y * np.log(np.where(a == 0, 1, a)))
+
+
+power.derivative(a=_power_base, b=_power_exponent)
+
+
+@op
+def square(x: Array) -> Array:
+    """x * x."""
+    return np.square(x)
+
+
+square.derivative(x=lambda x: 2 * x)
+
+
+@op
+def sqrt(x: Array) -> Array:
+    """The square root; its derivative at 0 is infinite."""
+    return np.sqrt(x)
+
+
+sqrt.derivative(x=lambda y: 0.5 / y)
+
+
+@op
+def abs(x: Array) -> Array:
+    """|x|, with derivative 0 at 0."""
+    return np.abs(x)
+
+
+abs.derivative(x=lambda x: np.sign(x))
+
+
+@op
+def copy(x: Array) -> Array:
+    """x in memory of its own."""
+    return np.array(x)
+
+
+copy.rule(x=lambda g: g)
+
+
+@op
+def astype(x: Array, dtype: Array) -> Array:
+    """x as another floating dtype. The gradient comes back in x's own."""
+    return np.asarray(x).astype(dtype)
+
+
+astype.rule(x=lambda g: g)
+
+# --- exponentials and logarithms ---------------------------------------------------------------------------------
+
+
+@op
+def exp(x: Array) -> Array:
+    """e ** x."""
+    return np.exp(x)
+
+
+exp.derivative(x=lambda y: y)
+
+
+@op
+def expm1(x: Array) -> Array:
+    """e ** x - 1, exact for small x."""
+    return np.expm1(x)
+
+
+expm1.derivative(x=lambda y: y + 1)
+
+
+@op
+def log(x: Array) -> Array:
+    """The natural logarithm."""
+    return np.log(x)
+
+
+log.derivative(x=lambda x: 1 / x)
+
+
+@op
+def log1p(x: Array) -> Array:
+    """log(1 + x), exact for small x."""
+    return np.log1p(x)
+
+
+log1p.derivative(x=lambda x: 1 / (1 + x))
+
+# --- trigonometric and hyperbolic --------------------------------------------------------------------------------
+
+
+@op
+def sin(x: Array) -> Array:
+    """The sine of x, in radians."""
+    return np.sin(x)
+
+
+sin.derivative(x=lambda x: np.cos(x))
+
+
+@op
+def cos(x: Array) -> Array:
+    """The cosine of x, in radians."""
+    return np.cos(x)
+
+
+cos.derivative(x=lambda x: -np.sin(x))
+
+
+@op
+def tanh(x: Array) -> Array:
+    """The hyperbolic tangent."""
+    return np.tanh(x)
+
+
+tanh.derivative(x=lambda y: 1 - y * y)
+
+# --- choosing ----------------------------------------------------------------------------------------------------
+
+
+def _share(larger: Array, smaller: Array) -> Array:
+    """1 where larger > smaller, half in a tie, else 0."""
+    wins, tie = larger > smaller, larger == smaller
+    dtype = np.result_type(getattr(larger, "dtype", larger), getattr(smaller, "dtype", smaller))
+    return wins.astype(dtype) + dtype.type(0.5) * tie
+
+
+@op
+def maximum(a: Array, b: Array) -> Array:
+    """The larger of a and b, broadcast. In a tie each gets half of the gradient."""
+    return np.maximum(a, b)
+
+
+maximum.derivative(finite=True, a=lambda a, b: _share(a, b), b=lambda a, b: _share(b, a))
+
+
+@op
+def minimum(a: Array, b: Array) -> Array:
+    """The smaller of a and b, broadcast. In a tie each gets half of the gradient."""
+    return np.minimum(a, b)
+
+
+minimum.derivative(finite=True, a=lambda a, b: _share(b, a), b=lambda a, b: _share(a, b))
+
+
+@op
+def clip(x: Array, min: Array = None, max: Array = None) -> Array:
+    """x limited to [min, max]; the derivative is 1 on the closed interval and 0 outside. The limits are constants."""
+    return np.clip(x, min, max)
+
+
+def _inside(x: Array, min: Array, max: Array) -> Array:
+    inside: Array = True
+    if min is not None:
+        inside = inside & (x >= min)
+    if max is not None:
+        inside = inside & (x <= max)
+    return inside
+
+
+clip.derivative(finite=True, x=_inside)
+
+
+@op
+def where(condition: Array, a: Array, b: Array) -> Array:
+    """a where the (boolean, constant) condition holds, else b, broadcast. What is not chosen gets exactly 0.
+
+    >>> import minigrad as mg
+    >>> mg.grad(lambda x: where(x > 0, x, np.sqrt(-x)))(4.0)
+    array(1.)
+    """
+    return np.where(condition, a, b)
+
+
+where.rule(
+    a=lambda g, condition: np.where(condition, g, 0),
+    b=lambda g, condition: np.where(condition, 0, g),
+)
+
+# --- activations -------------------------------------------------------------------------------------------------
+
+
+@op
+def relu(x: Array) -> Array:
+    """max(x, 0), with derivative 0 at 0."""
+    return np.maximum(x, 0)
+
+
+relu.derivative(finite=True, x=lambda y: y > 0)
+
+
+@op
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e ** -x), without overflow for any x."""
+    e = np.exp(-np.abs(x))
+    return np.where(np.asarray(x) >= 0, 1, e) / (1 + e)
+
+
+sigmoid.derivative(x=lambda y: y * (1 - y))
+
+
+@op
+def softplus(x: Array) -> Array:
+    """log(1 + e ** x), without overflow for any x."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+softplus.derivative(x=lambda x: sigmoid.apply(x))
+
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+@derived
+def gelu(x: Array) -> Array:
+    """The Gaussian error linear unit in its tanh form: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+
+    Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2.
+    """
+    return 0.5 * x * (1 + tanh(_SQRT_2_OVER_PI * (x + 0.044715 * x * x * x)))

@@ -1,0 +1,292 @@
+"""Ops with a hand-tuned kernel: softmax, log_softmax, cross_entropy, linear, layer_norm, attention. Declaration and reference.
+
+The reference is the same function composed of plain ops. It is what a higher order differentiates, and what the tests
+compare the kernel with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad.engine import Array
+from minigrad.kernels import attention as attention_kernel
+from minigrad.kernels import cross_entropy as cross_entropy_kernel
+from minigrad.kernels import layer_norm as layer_norm_kernel
+from minigrad.kernels import linear as linear_kernel
+from minigrad.kernels import softmax as softmax_kernel
+from minigrad.op import derived, fused, op
+from minigrad.ops.elementwise import exp, log, multiply, sqrt, where
+from minigrad.ops.indexing import take_along_axis
+from minigrad.ops.linalg import matmul
+from minigrad.ops.reductions import logsumexp, mean, square, sum
+from minigrad.ops.shapes import expand_dims, reshape, squeeze, swapaxes
+from minigrad.tensor import Tensor
+
+# --- softmax -----------------------------------------------------------------------------------------------------
+
+
+@op
+def softmax(x: Array, axis: int = -1) -> Array:
+    """e^x / sum(e^x) along an axis, without overflow; 0 everywhere in a row of -inf alone.
+
+    >>> softmax([0.0, 1.0, -np.inf])
+    tensor([0.26894142, 0.73105858, 0.        ])
+    """
+    return softmax_kernel.softmax(np.asarray(x), axis)
+
+
+softmax.rule(x=lambda g, y, axis: y * (g - np.sum(g * y, axis=axis, keepdims=True)))
+
+
+@op
+def log_softmax(x: Array, axis: int = -1) -> Array:
+    """x - log(sum(e^x)) along an axis, without overflow."""
+    return softmax_kernel.log_softmax(np.asarray(x), axis)
+
+
+log_softmax.rule(x=lambda g, y, axis: g - np.exp(y) * np.sum(g, axis=axis, keepdims=True))
+
+
+def _softmax_reference(x: Array, axis: int = -1) -> Tensor:
+    return exp(x - logsumexp(x, axis, keepdims=True))
+
+
+def _log_softmax_reference(x: Array, axis: int = -1) -> Tensor:
+    return x - log(sum(exp(x), axis, keepdims=True))
+
+
+softmax.reference = _softmax_reference
+log_softmax.reference = _log_softmax_reference
+
+# --- cross-entropy -----------------------------------------------------------------------------------------------
+
+
+def _check_labels(logits: Array, labels: Array, counted: Array) -> None:
+    if labels.dtype.kind not in "iu":
+        raise TypeError(f"labels are class numbers, of an integer dtype; these are of dtype {labels.dtype}")
+    if np.shape(logits)[:-1] != labels.shape:
+        raise ValueError(
+            f"cross_entropy: logits of shape {np.shape(logits)} (classes last) need labels of shape {np.shape(logits)[:-1]}, "
+            f"and these have shape {labels.shape}"
+        )
+    wrong = (labels < 0) | (labels >= np.shape(logits)[-1])
+    if counted is not None:
+        wrong &= counted
+    if wrong.any():
+        raise IndexError(
+            f"label {labels[wrong].flat[0]} is out of range for {np.shape(logits)[-1]} classes: labels run from 0 to "
+            f"{np.shape(logits)[-1] - 1}; pass ignore_index or mask for places that have none"
+        )
+
+
+def _counted(labels: Array, mask: Array, ignore_index: int | None) -> Array:
+    """Which labels count: those under the mask that are not ignored; None if nothing can be left out."""
+    if mask is not None:
+        check_mask(mask, labels.shape, "labels")
+        mask = np.broadcast_to(mask, labels.shape)
+    if ignore_index is None:
+        return mask
+    kept = labels != ignore_index
+    return kept if mask is None else kept & mask
+
+
+def check_mask(mask: Array, shape: tuple[int, ...], what: str) -> None:
+    """A mask is boolean (else TypeError) and broadcasts to `shape` (else ValueError)."""
+    dtype = getattr(mask, "dtype", None)
+    if dtype != np.bool_:
+        raise TypeError(f"a mask is a boolean array (True: may be attended to, or counts), not {dtype or type(mask).__name__}")
+    try:
+        fits = np.broadcast_shapes(mask.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"a mask of shape {mask.shape} does not broadcast to the {what}' shape {shape}")
+
+
+_REDUCTIONS = ("mean", "sum", "none")
+
+
+def _divisor(labels: Array, counted: Array, reduction: str, total: float | None) -> float:
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"reduction is one of {', '.join(_REDUCTIONS)}, not {reduction!r}")
+    if reduction != "mean":
+        return 1.0
+    if total is not None:
+        return float(total)
+    return float(labels.size if counted is None else np.count_nonzero(counted)) or 1.0  # nothing counts: 0 / 1
+
+
+def _cross_entropy_backward(
+    g: Array, residual: Any, wanted: Sequence[bool], logits: Array, *arguments: Any
+) -> tuple[Array]:
+    rows, divisor, smoothing = residual
+    n = len(rows.labels)
+    per_row = np.full(n, g / divisor, rows.softmax.dtype) if np.ndim(g) == 0 else g.reshape(n)
+    return (cross_entropy_kernel.backward(per_row, rows, smoothing).reshape(logits.shape),)
+
+
+def _cross_entropy_reference(
+    logits: Array,
+    labels: Array,
+    *,
+    mask: Array = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    total: float | None = None,
+) -> Tensor:
+    labels = np.asarray(labels)
+    counted = _counted(labels, mask, ignore_index)
+    divisor = _divisor(labels, counted, reduction, total)
+    if counted is not None:
+        logits, labels = where(counted[..., None], logits, 0.0), np.where(counted, labels, 0)
+    logp = log_softmax(logits)
+    losses = -squeeze(take_along_axis(logp, labels[..., None], -1), -1)
+    if label_smoothing:
+        losses = losses * (1 - label_smoothing) - label_smoothing * mean(logp, -1)
+    if counted is not None:
+        losses = where(counted, losses, 0.0)
+    return losses if reduction == "none" else sum(losses) / divisor
+
+
+@fused(backward=_cross_entropy_backward, reference=_cross_entropy_reference, differentiable=["logits"])
+def cross_entropy(
+    logits: Array,
+    labels: Array,
+    *,
+    mask: Array = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    total: float | None = None,
+) -> Any:
+    """-log softmax(logits)[label], averaged over the labels that count (0, with gradient 0, when none does).
+
+    logits: (..., classes); labels: integers (...); mask: boolean (...), False where there is no label; ignore_index: a label
+    that does not count; reduction: "mean", "sum" or "none"; total: for "mean", divide by this many labels instead.
+    Raises TypeError for labels that are not integers, IndexError for one out of range, ValueError for shapes that do not fit.
+
+    >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [0, 1])
+    tensor(0.69314718)
+    """
+    logits, labels = np.asarray(logits), np.asarray(labels)
+    counted = _counted(labels, mask, ignore_index)
+    _check_labels(logits, labels, counted)
+    divisor = _divisor(labels, counted, reduction, total)
+    n = labels.size
+    losses, rows = cross_entropy_kernel.forward(
+        logits.reshape(n, logits.shape[-1]), labels.reshape(n), None if counted is None else counted.reshape(n), label_smoothing
+    )
+    y = losses.reshape(labels.shape) if reduction == "none" else np.asarray(losses.sum() / losses.dtype.type(divisor))
+    return y, (rows, divisor, label_smoothing)
+
+
+# --- linear ------------------------------------------------------------------------------------------------------
+
+
+def _linear_reference(x: Array, weight: Array, bias: Array = None) -> Tensor:
+    y = matmul(x, weight)
+    return y if bias is None else y + bias
+
+
+@fused(backward=linear_kernel.backward, reference=_linear_reference, differentiable=["x", "weight", "bias"])
+def linear(x: Array, weight: Array, bias: Array = None) -> Any:
+    """x @ weight + bias. x: (..., n_in); weight: (n_in, n_out); bias: (n_out,) or None; returns (..., n_out)."""
+    if np.shape(x)[-1:] != np.shape(weight)[:1] or np.ndim(weight) != 2:
+        raise ValueError(
+            f"linear: x of shape {np.shape(x)} and a weight of shape {np.shape(weight)} do not fit: "
+            "the weight is (n_in, n_out), and x's last axis has n_in elements"
+        )
+    return linear_kernel.forward(np.asarray(x), weight, bias), None
+
+
+# --- layer normalisation -----------------------------------------------------------------------------------------
+
+
+def _layer_norm_reference(x: Array, weight: Array = None, bias: Array = None, *, eps: float = 1e-5) -> Tensor:
+    centred = x - mean(x, -1, keepdims=True)
+    y = centred / sqrt(mean(square(centred), -1, keepdims=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+@fused(
+    backward=layer_norm_kernel.backward, reference=_layer_norm_reference, differentiable=["x", "weight", "bias"]
+)
+def layer_norm(x: Array, weight: Array = None, bias: Array = None, *, eps: float = 1e-5) -> Any:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; weight and bias: (size of the last axis,) or None.
+
+    Ba, Kiros and Hinton 2016, arXiv:1607.06450.
+    """
+    return layer_norm_kernel.forward(np.asarray(x), weight, bias, eps)
+
+
+# --- attention ---------------------------------------------------------------------------------------------------
+
+
+def _scale_of(q: Array, scale: float | None) -> float:
+    return 1 / math.sqrt(np.shape(q)[-1] or 1) if scale is None else float(scale)
+
+
+def _check_attention(q: Array, k: Array, v: Array, mask: Array, bias: Array) -> None:
+    shapes = f"q {np.shape(q)}, k {np.shape(k)}, v {np.shape(v)}"
+    if min(np.ndim(q), np.ndim(k), np.ndim(v)) < 2 or np.shape(q)[-1] != np.shape(k)[-1] or np.shape(k)[-2] != np.shape(v)[-2]:
+        raise ValueError(
+            f"attention: {shapes} do not fit: they are (..., query, key_dim), (..., key, key_dim) and (..., key, value_dim)"
+        )
+    scores = (*np.broadcast_shapes(np.shape(q)[:-2], np.shape(k)[:-2]), np.shape(q)[-2], np.shape(k)[-2])
+    if mask is not None:
+        check_mask(mask, scores, "scores")
+    if bias is not None and np.broadcast_shapes(np.shape(bias), scores) != scores:
+        raise ValueError(f"attention: a bias of shape {np.shape(bias)} does not broadcast to the scores' shape {scores}")
+
+
+@derived
+def attention_weights(q: Array, k: Array, *, mask: Array = None, bias: Array = None, scale: float | None = None) -> Tensor:
+    """softmax(scale * q k^T + bias) over the keys, (..., query, key): what `attention` multiplies with v but never shows.
+
+    Arguments as for `attention`.
+    """
+    scores = matmul(q, swapaxes(k, -1, -2)) * _scale_of(q, scale)
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        check_mask(mask, scores.shape, "scores")
+        scores = where(mask, scores, -np.inf)
+    return softmax(scores)
+
+
+def _attention_reference(
+    q: Array, k: Array, v: Array, *, mask: Array = None, bias: Array = None, scale: float | None = None
+) -> Tensor:
+    if mask is not None:
+        looked_at, looking = mask.any(-2)[..., None], mask.any(-1)[..., None]
+        q, k, v = where(looking, q, 0.0), where(looked_at, k, 0.0), where(looked_at, v, 0.0)
+    return matmul(attention_weights(q, k, mask=mask, bias=bias, scale=scale), v)
+
+
+def _attention_backward(
+    g: Array, residual: Any, wanted: Sequence[bool], q: Array, k: Array, v: Array, mask: Array, bias: Array, scale: float | None
+) -> tuple[Array | None, ...]:
+    return attention_kernel.backward(g, residual, wanted, _scale_of(q, scale))
+
+
+@fused(backward=_attention_backward, reference=_attention_reference, differentiable=["q", "k", "v", "bias"])
+def attention(q: Array, k: Array, v: Array, *, mask: Array = None, bias: Array = None, scale: float | None = None) -> Any:
+    """softmax(scale * q k^T + bias) v, the softmax over the keys.
+
+    q: (..., query, key_dim); k: (..., key, key_dim); v: (..., key, value_dim); returns (..., query, value_dim). mask: boolean,
+    True where the query may look at the key, and bias: added to the scaled scores; both broadcast to (..., query, key).
+    scale: None is 1/sqrt(key_dim) (Vaswani et al. 2017, arXiv:1706.03762, equation 1), 1.0 the lecture's. A query
+    that may look at nothing gets exactly 0.
+
+    >>> attention([[1.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]], [[2.0], [4.0]])
+    tensor([[3.]])
+    """
+    q, k, v = np.asarray(q), np.asarray(k), np.asarray(v)
+    _check_attention(q, k, v, mask, bias)
+    return attention_kernel.forward(q, k, v, mask, bias, _scale_of(q, scale))

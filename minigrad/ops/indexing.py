@@ -1,0 +1,123 @@
+"""Reading and writing parts of arrays. getitem and index_add are each other's adjoint: one gathers, the other scatters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from minigrad.engine import Array
+from minigrad.op import op
+
+
+@op
+def getitem(x: Array, index: Array) -> Array:
+    """x[index], as NumPy does it: integers, slices, None, ..., boolean and integer arrays (which may repeat).
+
+    >>> import minigrad as mg
+    >>> mg.grad(lambda x: x[np.array([0, 0, 2])].sum())([1.0, 2.0, 3.0])
+    array([2., 0., 1.])
+    """
+    return x[index]
+
+
+getitem.rule(x=lambda g, x_shape, index: _scatter.apply(g, index, x_shape))
+
+
+@op
+def _scatter(g: Array, index: Array, shape: tuple[int, ...]) -> Array:
+    """Zeros of `shape` with g added at index."""
+    y = np.zeros(shape, np.asarray(g).dtype)
+    add_at(y, index, g)
+    return y
+
+
+_scatter.rule(g=lambda cotangent, index: cotangent[index])
+
+
+@op
+def index_add(x: Array, index: Array, value: Array) -> Array:
+    """A copy of x with `value`, broadcast to x[index], added at index; where an index repeats, all are added.
+
+    >>> index_add([0.0, 0.0], np.array([1, 1]), [2.0, 3.0])
+    tensor([0., 5.])
+    """
+    y = np.array(x, dtype=np.result_type(x, value))
+    add_at(y, index, value)
+    return y
+
+
+index_add.rule(x=lambda g: g, value=lambda g, index, value_shape: g[index])
+
+
+@op
+def index_put(x: Array, index: Array, value: Array) -> Array:
+    """A copy of x with `value`, broadcast to x[index], at index; where an index repeats, the last one wins and gets the gradient.
+
+    >>> index_put([1.0, 2.0, 3.0], 1, 9.0)
+    tensor([1., 9., 3.])
+    """
+    y = np.array(x, dtype=np.result_type(x, value))
+    y[index] = value
+    return y
+
+
+def _put_rule_x(g: Array, index: Array, x_shape: tuple[int, ...]) -> Array:
+    overwritten = np.zeros(x_shape, bool)
+    overwritten[index] = True
+    return np.where(overwritten, 0, g)
+
+
+def _put_rule_value(g: Array, index: Array, x_shape: tuple[int, ...]) -> Array:
+    taken = g[index]
+    # Number the written places; what stands in the array afterwards shows which writer of each place was last.
+    numbers = np.arange(math.prod(taken.shape)).reshape(taken.shape)
+    last = np.full(x_shape, -1)
+    last[index] = numbers
+    return np.where(last[index] == numbers, taken, 0)
+
+
+index_put.rule(x=_put_rule_x, value=_put_rule_value)
+
+
+@op
+def take_along_axis(x: Array, indices: Array, axis: int | None = -1) -> Array:
+    """Elements of x picked along an axis by integer `indices`, which have x's shape in all other axes (or 1)."""
+    return np.take_along_axis(x, indices, axis)
+
+
+def _take_along_axis_rule(g: Array, x_shape: tuple[int, ...], indices: Array, axis: int | None) -> Array:
+    if axis is None:
+        return np.reshape(_scatter.apply(g, indices, (math.prod(x_shape),)), x_shape)
+    axis %= len(x_shape)
+    grid = np.ix_(*map(np.arange, x_shape))
+    return _scatter.apply(g, tuple(indices if i == axis else grid[i] for i in range(len(x_shape))), x_shape)
+
+
+take_along_axis.rule(x=_take_along_axis_rule)
+
+
+def add_at(y: np.ndarray, index: Array, value: Array) -> None:
+    """y[index] += value in place, where repeated indices all count."""
+    if isinstance(index, np.ndarray) and index.dtype.kind in "iu" and y.ndim > 1:
+        _add_rows(y, index.ravel(), np.broadcast_to(value, index.shape + y.shape[1:]).reshape(index.size, *y.shape[1:]))
+    elif _may_repeat(index):
+        np.add.at(y, index, value)
+    else:
+        y[index] += value
+
+
+def _may_repeat(index: Array) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(p, (list, np.ndarray)) and np.asarray(p).dtype.kind in "iu" and np.ndim(p) for p in parts)
+
+
+def _add_rows(y: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+    """Add each of `values` to a row of y: sorted by row and summed run by run, far faster than np.add.at."""
+    if not rows.size:
+        return
+    rows = np.where(rows < 0, rows + len(y), rows)
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
+    starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
+    y[rows[starts]] += np.add.reduceat(values[order], starts, axis=0)

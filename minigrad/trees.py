@@ -1,0 +1,38 @@
+"""Nested lists, tuples and dicts of arrays, as transforms take and return them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The leaves of nested lists, tuples and dicts, in order; and the function that puts as many back in place.
+
+    >>> leaves, rebuild = flatten({"a": 1, "b": [2, (3, 4)]})
+    >>> leaves, rebuild([5, 6, 7, 8])
+    ([1, 2, 3, 4], {'a': 5, 'b': [6, (7, 8)]})
+    """
+    leaves: list[Any] = []
+    _collect(tree, leaves)
+    return leaves, lambda values: _rebuild(tree, iter(values))
+
+
+def _collect(tree: Any, leaves: list[Any]) -> None:
+    if isinstance(tree, dict):
+        for item in tree.values():
+            _collect(item, leaves)
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            _collect(item, leaves)
+    else:
+        leaves.append(tree)
+
+
+def _rebuild(tree: Any, values: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _rebuild(item, values) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        items = [_rebuild(item, values) for item in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+    return next(values)
