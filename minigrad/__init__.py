@@ -7,6 +7,7 @@
 array([ 2.71828183,  7.3890561 , 20.08553692])
 """
 
+from minigrad.check import gradcheck, gradgradcheck
 from minigrad.engine import no_grad
 from minigrad.op import op
 from minigrad.ops import constants as _constants
@@ -38,7 +39,7 @@ from minigrad.ops.elementwise import (
     where,
 )
 from minigrad.ops.fused import attention, attention_weights, cross_entropy, layer_norm, linear, log_softmax, softmax
-from minigrad.ops.indexing import index_add, index_put, take_along_axis
+from minigrad.ops.indexing import embedding, index_add, index_put, take_along_axis
 from minigrad.ops.linalg import dot, einsum, matmul, outer
 from minigrad.ops.reductions import logsumexp, max, mean, min, prod, std, sum, var
 from minigrad.ops.shapes import (
@@ -56,6 +57,7 @@ from minigrad.ops.shapes import (
     tril,
     triu,
 )
+from minigrad.random import seed
 from minigrad.tensor import Tensor, tensor
 from minigrad.transforms import grad, value_and_grad
 

@@ -121,3 +121,28 @@ def _add_rows(y: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
     rows = rows[order]
     starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
     y[rows[starts]] += np.add.reduceat(values[order], starts, axis=0)
+
+
+@op
+def embedding(weight: Array, ids: Array, padding_idx: int | None = None) -> Array:
+    """The rows of `weight` (n, dim) that `ids` name: (..., dim). The row padding_idx gets no gradient.
+
+    Raises TypeError for ids that are not integers, IndexError for one out of range (negative ones too).
+    """
+    ids = np.asarray(ids)
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"ids are integers, and these are of dtype {ids.dtype}")
+    if ids.size and (ids.min() < 0 or ids.max() >= len(weight)):
+        wrong = ids[(ids < 0) | (ids >= len(weight))].flat[0]
+        raise IndexError(f"id {wrong} is out of range for {len(weight)} rows: ids run from 0 to {len(weight) - 1}")
+    return np.take(weight, ids, axis=0)
+
+
+def _embedding_rule(g: Array, weight_shape: tuple[int, ...], ids: Array, padding_idx: int | None) -> Array:
+    table = _scatter.apply(g, np.asarray(ids), weight_shape)
+    if padding_idx is None:
+        return table
+    return np.where((np.arange(weight_shape[0]) == padding_idx)[:, None], 0, table)
+
+
+embedding.rule(weight=_embedding_rule)

@@ -1,0 +1,5 @@
+"""Checks of gradients: gradcheck compares them with finite differences, gradgradcheck does so for second derivatives."""
+
+from minigrad.check.gradcheck import CheckResult, GradientError, Mismatch, gradcheck, gradgradcheck
+
+__all__ = ["CheckResult", "GradientError", "Mismatch", "gradcheck", "gradgradcheck"]

@@ -1,0 +1,104 @@
+"""The layers: Linear, Embedding, LayerNorm, Dropout, Sequential. Parameters are called weight and bias, float32 unless told otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from minigrad.nn import init
+from minigrad.nn.module import Module, Parameter, as_input
+from minigrad.ops.elementwise import multiply
+from minigrad.ops.fused import layer_norm, linear
+from minigrad.ops.indexing import embedding
+from minigrad.random import generator
+from minigrad.tensor import Tensor, TensorLike
+
+
+class Linear(Module):
+    """x @ weight + bias, a fully connected layer without its activation. x: (..., n_in); returns (..., n_out)."""
+
+    def __init__(
+        self,
+        n_in: int,
+        n_out: int,
+        *,
+        bias: bool = True,
+        rng: np.random.Generator | None = None,
+        dtype: DTypeLike = np.float32,
+    ):
+        self.weight = Parameter(init.glorot_uniform((n_in, n_out), rng, dtype))
+        self.bias = Parameter(init.zeros((n_out,), dtype)) if bias else None
+
+    def forward(self, x: TensorLike) -> Tensor:
+        return linear(as_input(x, self.weight.dtype), self.weight, self.bias)
+
+
+class Embedding(Module):
+    """A vector for each id. ids: integers (...); returns (..., dim).
+
+    padding_idx: an id whose vector is zero, gets no gradient and so stays zero. IndexError for an id out of range.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        dim: int,
+        *,
+        padding_idx: int | None = None,
+        deviation: float = 1.0,
+        rng: np.random.Generator | None = None,
+        dtype: DTypeLike = np.float32,
+    ):
+        table = init.normal((n, dim), deviation, rng, dtype)
+        if padding_idx is not None:
+            table[padding_idx] = 0
+        self.weight = Parameter(table)
+        self.padding_idx = padding_idx
+
+    def forward(self, ids: Any) -> Tensor:
+        return embedding(self.weight, ids, self.padding_idx)
+
+
+class LayerNorm(Module):
+    """(x - mean) / deviation * weight + bias over the last axis, of size dim."""
+
+    def __init__(self, dim: int, *, eps: float = 1e-5, dtype: DTypeLike = np.float32):
+        self.weight = Parameter(init.ones((dim,), dtype))
+        self.bias = Parameter(init.zeros((dim,), dtype))
+        self.eps = eps
+
+    def forward(self, x: TensorLike) -> Tensor:
+        return layer_norm(as_input(x, self.weight.dtype), self.weight, self.bias, eps=self.eps)
+
+
+class Dropout(Module):
+    """In training, each element becomes 0 with probability p and is divided by 1 - p otherwise; else x itself.
+
+    Srivastava et al. 2014. rng: where the draws come from; None is the default generator.
+    """
+
+    def __init__(self, p: float, *, rng: np.random.Generator | None = None):
+        if not 0 <= p < 1:
+            raise ValueError(f"a dropout probability lies in [0, 1), and {p} was given")
+        self.p = p
+        self._rng = rng
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        kept = generator(self._rng).random(x.shape, dtype=np.float32) >= self.p
+        return multiply(x, kept * x.dtype.type(1 / (1 - self.p)))
+
+
+class Sequential(Module):
+    """Modules and functions applied one after the other."""
+
+    def __init__(self, *layers: Any):
+        self.layers = list(layers)
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x

@@ -1,0 +1,183 @@
+"""Module: something with parameters. Attributes that are Parameters, Modules, or lists and dicts of them are found by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from minigrad.engine import note_write
+from minigrad.tensor import Tensor, TensorLike, wrap
+
+
+class Parameter(Tensor):
+    """A tensor that a Module trains: a leaf that requires a gradient."""
+
+    __slots__ = ()
+
+    def __init__(self, x: TensorLike):
+        super().__init__(x, requires_grad=True)
+
+
+class Module:
+    """A function with parameters. Subclasses set them as attributes and define forward().
+
+    >>> from minigrad import nn
+    >>> class Twice(nn.Module):
+    ...     def __init__(self):
+    ...         self.layers = [nn.Linear(2, 3), nn.Linear(3, 1)]
+    ...     def forward(self, x):
+    ...         return self.layers[1](self.layers[0](x))
+    >>> [name for name, _ in Twice().named_parameters()]
+    ['layers.0.weight', 'layers.0.bias', 'layers.1.weight', 'layers.1.bias']
+    """
+
+    training: bool = True
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not define forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    # --- finding what is inside ---
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module (named by the prefix) and all below it, each once, with their paths."""
+        seen: set[int] = set()
+        for name, item in _walk(self, prefix):
+            if isinstance(item, Module) and id(item) not in seen:
+                seen.add(id(item))
+                yield name, item
+
+    def modules(self) -> Iterator[Module]:
+        return (module for _, module in self.named_modules())
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter once, under the first path at which it is found ("layers.0.weight")."""
+        seen: set[int] = set()
+        for name, item in _walk(self, ""):
+            if isinstance(item, Parameter) and id(item) not in seen:
+                seen.add(id(item))
+                yield name, item
+
+    def parameters(self) -> list[Parameter]:
+        return [parameter for _, parameter in self.named_parameters()]
+
+    # --- modes and state ---
+
+    def train(self, mode: bool = True) -> Any:
+        """Switch dropout and the like on, here and below; returns the module."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Any:
+        """Switch dropout and the like off, here and below; returns the module."""
+        return self.train(False)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A copy of every parameter's value, by name."""
+        return {name: parameter._array.copy() for name, parameter in self.named_parameters()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Copy values into the parameters of those names.
+
+        ValueError, which lists every name that is missing or unknown and every shape or dtype that does not fit, changes nothing.
+        """
+        parameters = dict(self.named_parameters())
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        check_state({name: p._array for name, p in parameters.items()}, arrays, type(self).__name__)
+        for name, parameter in parameters.items():
+            parameter._array[...] = arrays[name]
+            note_write(parameter._array)
+
+    def __repr__(self) -> str:
+        count = sum(parameter.size for parameter in self.parameters())
+        return f"{type(self).__name__}({count:,} parameters)"
+
+
+def _walk(item: Any, path: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Modules and Parameters at and below `item`, depth first in the order of attributes, with their paths."""
+    if isinstance(item, Parameter):
+        yield path, item
+        return
+    if id(item) in above:  # a module that refers back to one that contains it
+        return
+    if isinstance(item, Module):
+        yield path, item
+        inside: Any = vars(item).items()
+    elif isinstance(item, dict):
+        inside = item.items()
+    elif isinstance(item, (list, tuple)):
+        inside = enumerate(item)
+    else:
+        return
+    for key, value in inside:
+        yield from _walk(value, f"{path}.{key}" if path else str(key), (*above, id(item)))
+
+
+def check_state(expected: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray], what: str) -> None:
+    """ValueError that lists all differences in names, shapes and kinds of two dicts of arrays."""
+    wrong = [f"missing: {name} {array.shape}" for name, array in expected.items() if name not in given]
+    wrong += [f"unknown: {name} {array.shape}" for name, array in given.items() if name not in expected]
+    for name in expected.keys() & given.keys():
+        old, new = expected[name], given[name]
+        if old.shape != new.shape or old.dtype.kind != new.dtype.kind:
+            wrong.append(f"{name}: expected {old.shape} {old.dtype}, got {new.shape} {new.dtype}")
+    if wrong:
+        raise ValueError(f"this state does not fit {what} (nothing was loaded):\n  " + "\n  ".join(sorted(wrong)))
+
+
+def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any, **kwargs: Any) -> Any:
+    """module(*args, **kwargs) with other values for the named parameters (those not named keep their own).
+
+    This brings a module's parameters within a transform's reach. The module itself is as before afterwards. KeyError for an
+    unknown name, ValueError for a shape, TypeError for a dtype that does not fit. One thread at a time.
+
+    >>> import minigrad as mg
+    >>> from minigrad import nn
+    >>> layer = nn.Linear(2, 1)
+    >>> x = np.ones((3, 2), np.float32)
+    >>> gradient = mg.grad(lambda p: nn.functional_call(layer, p, x).sum())(dict(layer.named_parameters()))
+    >>> gradient["weight"]
+    array([[3.],
+           [3.]], dtype=float32)
+    """
+    own = dict(module.named_parameters())
+    tensors = {name: value if isinstance(value, Tensor) else Tensor(value) for name, value in params.items()}
+    for name, t in tensors.items():
+        if name not in own:
+            raise KeyError(f"{type(module).__name__} has no parameter {name!r}; it has {', '.join(own)}")
+        if t.shape != own[name].shape:
+            raise ValueError(f"parameter {name!r} has shape {own[name].shape}, and a value of shape {t.shape} was given")
+        if t.dtype != own[name].dtype:
+            raise TypeError(f"parameter {name!r} is of dtype {own[name].dtype}, and a value of dtype {t.dtype} was given")
+    # A graph refers to nodes, not to tensors, so lending a parameter another array and node for a while disturbs none.
+    lent = {name: (own[name]._array, own[name]._node) for name in tensors}
+    borrowed = {name: (t._array, t._node) for name, t in tensors.items()}
+    try:
+        _set(own, borrowed)
+        return module(*args, **kwargs)
+    finally:
+        _set(own, lent)
+
+
+def _set(parameters: Mapping[str, Parameter], values: Mapping[str, tuple[np.ndarray, Any]]) -> None:
+    for name, (array, node) in values.items():
+        parameters[name]._array, parameters[name]._node = array, node
+
+
+def as_input(x: TensorLike, dtype: np.dtype[Any]) -> Tensor:
+    """x as a tensor of a module's dtype: constants are cast; a tensor with a gradient must have it already (TypeError)."""
+    if isinstance(x, Tensor):
+        if x.dtype == dtype:
+            return x
+        if x._node is not None:
+            raise TypeError(
+                f"a module of dtype {dtype} was given a tensor of dtype {x.dtype} that requires a gradient: "
+                f"make the input {dtype}, or the module {x.dtype} (dtype=numpy.{x.dtype})"
+            )
+        x = x._array
+    return wrap(np.asarray(x, dtype), None)

@@ -1,0 +1,405 @@
+"""Optimizers, schedules of the learning rate, gradient clipping, averaged weights.
+
+All parameters of an optimizer live in one flat vector (one a dtype), and each parameter is a view of it, so that an update is
+a handful of NumPy calls whatever the number of parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from minigrad.engine import note_write
+from minigrad.nn.module import check_state
+from minigrad.tensor import Tensor
+
+Group = dict[str, Any]
+
+# Each parameter's optimizer: two that moved one parameter's data into different vectors would fight over it.
+_owners: weakref.WeakKeyDictionary[Tensor, weakref.ref[Optimizer]] = weakref.WeakKeyDictionary()
+
+# An update reads and writes some six arrays; in pieces of this many elements they stay in a core's level-2 cache.
+_PIECE = 32768
+
+
+class _Flat:
+    """The parameters of one dtype in one vector, with a vector for their gradients and one for each state (momentum, ...)."""
+
+    def __init__(self, parameters: list[Tensor], groups: list[Group], dtype: np.dtype[Any], states: Sequence[str]):
+        self.parameters, self.groups = parameters, groups
+        ends = np.cumsum([p.size for p in parameters])
+        self.spans = list(zip([0, *map(int, ends[:-1])], map(int, ends)))
+        size = int(ends[-1])
+        self.data, self.gradient = np.empty(size, dtype), np.empty(size, dtype)
+        self.states = {name: np.zeros(size, dtype) for name in states}
+        self.scratch = np.empty(min(size, _PIECE), dtype)
+        self.steps = [0] * len(parameters)
+        self.gradient_views = []
+        for p, (start, end) in zip(parameters, self.spans):
+            view = self.data[start:end].reshape(p.shape)
+            view[...] = p._array
+            p._array = view
+            self.gradient_views.append(self.gradient[start:end].reshape(p.shape))
+
+    def runs(self) -> Iterator[tuple[int, int, Group, int]]:
+        """(start, end, group, step number) of the stretches to be updated alike, their gradients copied into the vector.
+
+        A parameter without a gradient is left out of every stretch.
+        """
+        run: tuple[int, int, Group, int] | None = None
+        for i, p in enumerate(self.parameters):
+            gradient = p.grad
+            if gradient is None:
+                continue
+            self.gradient_views[i][...] = gradient
+            self.steps[i] = step = self.steps[i] + 1
+            start, end = self.spans[i]
+            if run is not None and run[1] == start and run[2] is self.groups[i] and run[3] == step:
+                run = (run[0], end, run[2], step)
+            else:
+                if run is not None:
+                    yield run
+                run = (start, end, self.groups[i], step)
+        if run is not None:
+            yield run
+
+
+class Optimizer:
+    """What all optimizers share: groups, the flat vectors, state. A parameter whose gradient is None is skipped."""
+
+    _states: tuple[str, ...] = ()
+
+    def __init__(self, parameters: Iterable[Any], **defaults: Any):
+        self.groups = _as_groups(parameters, defaults)
+        every = [(p, group) for group in self.groups for p in group["params"]]
+        for p, _ in every:
+            owner = _owners.get(p, lambda: None)()
+            if owner is not None:
+                raise ValueError(
+                    f"a parameter of shape {p.shape} already belongs to another optimizer: delete that one first, "
+                    "or pass all parameters to one optimizer, in groups"
+                )
+        self._flats = []
+        for dtype in dict.fromkeys(p.dtype for p, _ in every):
+            mine = [(p, group) for p, group in every if p.dtype == dtype]
+            self._flats.append(_Flat([p for p, _ in mine], [g for _, g in mine], dtype, self._states))
+        for p, _ in every:
+            _owners[p] = weakref.ref(self)
+
+    def step(self) -> None:
+        """Update every parameter that has a gradient."""
+        for flat in self._flats:
+            for start, end, group, step in flat.runs():
+                for low in range(start, end, _PIECE):
+                    piece = slice(low, min(low + _PIECE, end))
+                    states = [state[piece] for state in flat.states.values()]
+                    scratch = flat.scratch[: piece.stop - piece.start]
+                    self._update(flat.data[piece], flat.gradient[piece], scratch, states, group, step)
+            note_write(flat.data)
+
+    def _update(
+        self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, states: list[np.ndarray], group: Group, step: int
+    ) -> None:
+        """Update one piece in place; g is the optimizer's own copy, free to be overwritten."""
+        raise NotImplementedError
+
+    def zero_grad(self) -> None:
+        """Forget all gradients: each parameter's .grad becomes None."""
+        for flat in self._flats:
+            for p in flat.parameters:
+                p.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of the state vectors, step numbers and hyperparameters; load_state_dict takes them back."""
+        vectors = {}
+        for flat in self._flats:
+            states = {name: state.copy() for name, state in flat.states.items()}
+            vectors[str(flat.data.dtype)] = {**states, "steps": np.array(flat.steps)}
+        hyperparameters = [{k: v for k, v in group.items() if k != "params"} for group in self.groups]
+        return {"vectors": vectors, "groups": hyperparameters}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what state_dict returned; ValueError, with nothing changed, if it is another optimizer's."""
+        here = self.state_dict()
+        check_state(_named_vectors(here), _named_vectors(state), type(self).__name__)
+        keys = [set(group) for group in here["groups"]]
+        if keys != [set(group) for group in state["groups"]]:
+            raise ValueError(f"the groups of this state do not fit {type(self).__name__}: expected {keys}")
+        for flat in self._flats:
+            vectors = state["vectors"][str(flat.data.dtype)]
+            for name, array in flat.states.items():
+                array[...] = vectors[name]
+            flat.steps = [int(n) for n in vectors["steps"]]
+        for group, values in zip(self.groups, state["groups"]):
+            group.update({k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def _named_vectors(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    rows = state.get("vectors", {}).items()
+    return {f"{dtype}.{name}": np.asarray(array) for dtype, vectors in rows for name, array in vectors.items()}
+
+
+def _as_groups(parameters: Iterable[Any], defaults: Group) -> list[Group]:
+    """Groups with every hyperparameter filled in, and each parameter in the first group that names it."""
+    given = list(parameters)
+    groups = given if given and isinstance(given[0], Mapping) else [{"params": given}]
+    seen: set[int] = set()
+    filled = []
+    for group in groups:
+        unknown = set(group) - {"params", *defaults}
+        if unknown:
+            raise TypeError(f"unknown hyperparameters {sorted(unknown)}: a group has 'params' and any of {sorted(defaults)}")
+        params = []
+        for p in group["params"]:
+            if not isinstance(p, Tensor) or p._has_history():
+                raise TypeError(f"an optimizer takes leaf tensors that require gradients, and was given {p!r:.80}")
+            if id(p) not in seen:
+                seen.add(id(p))
+                params.append(p)
+        filled.append({**defaults, **group, "params": params})
+    if not seen:
+        raise ValueError("an optimizer needs at least one parameter, and the list is empty")
+    for group in filled:
+        _check_hyperparameters(group)
+    return filled
+
+
+def _check_hyperparameters(group: Group) -> None:
+    for name in ("lr", "weight_decay", "eps", "momentum", "dampening"):
+        if name in group and not (math.isfinite(group[name]) and group[name] >= 0):
+            raise ValueError(f"{name} must be a finite number of at least 0, and {group[name]} was given")
+    if not all(0 <= beta < 1 for beta in group.get("betas", ())):
+        raise ValueError(f"betas must lie in [0, 1), and {group['betas']} were given")
+    if group.get("nesterov") and (group["momentum"] == 0 or group["dampening"] != 0):
+        raise ValueError("Nesterov momentum needs a momentum above 0 and no dampening")
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum (heavy-ball or Nesterov's) and L2 weight decay.
+
+    b = momentum * b + (1 - dampening) * g (the first time b = g); p -= lr * b, or lr * (g + momentum * b) for Nesterov
+    (Sutskever et al. 2013, in PyTorch's form).
+    """
+
+    _states = ("momentum",)
+
+    def __init__(
+        self,
+        parameters: Iterable[Any],
+        lr: float,
+        momentum: float = 0,
+        dampening: float = 0,
+        nesterov: bool = False,
+        weight_decay: float = 0,
+    ):
+        super().__init__(
+            parameters, lr=lr, momentum=momentum, dampening=dampening, nesterov=nesterov, weight_decay=weight_decay
+        )
+
+    def _update(
+        self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, states: list[np.ndarray], group: Group, step: int
+    ) -> None:
+        (b,) = states
+        momentum = group["momentum"]
+        if group["weight_decay"]:
+            g += np.multiply(p, group["weight_decay"], out=scratch)
+        if momentum:
+            if step == 1:
+                b[...] = g
+            else:
+                b *= momentum
+                b += np.multiply(g, 1 - group["dampening"], out=scratch)
+            if group["nesterov"]:
+                g += np.multiply(b, momentum, out=scratch)
+            else:
+                g[...] = b
+        g *= group["lr"]
+        p -= g
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015, algorithm 1), epsilon outside the square root; weight_decay is added to the gradient (L2)."""
+
+    _states = ("m", "v")
+
+    def __init__(
+        self,
+        parameters: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+    ):
+        super().__init__(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def _update(
+        self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, states: list[np.ndarray], group: Group, step: int
+    ) -> None:
+        if group["weight_decay"]:
+            self._decay(p, g, scratch, group)
+        m, v = states
+        beta1, beta2 = group["betas"]
+        m *= beta1
+        m += np.multiply(g, 1 - beta1, out=scratch)
+        v *= beta2
+        np.square(g, out=g)
+        g *= 1 - beta2
+        v += g
+        # m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps), the constants drawn together
+        np.sqrt(v, out=scratch)
+        correction = math.sqrt(1 - beta2**step)
+        scratch += group["eps"] * correction
+        np.divide(m, scratch, out=scratch)
+        scratch *= group["lr"] * correction / (1 - beta1**step)
+        p -= scratch
+
+    def _decay(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, group: Group) -> None:
+        g += np.multiply(p, group["weight_decay"], out=scratch)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p *= 1 - lr * weight_decay before the step (Loshchilov and Hutter 2019)."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ):
+        super().__init__(parameters, lr, betas, eps, weight_decay)
+
+    def _decay(self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, group: Group) -> None:
+        p *= 1 - group["lr"] * group["weight_decay"]
+
+
+# --- schedules ---------------------------------------------------------------------------------------------------
+
+_DECAYS: dict[str, Callable[[float, int], float]] = {
+    # of the fraction of the way from the end of the warm-up to the end, and the number of the step over that of the warm-up
+    "constant": lambda fraction, ratio: 1.0,
+    "linear": lambda fraction, ratio: 1 - fraction,
+    "cosine": lambda fraction, ratio: (1 + math.cos(math.pi * fraction)) / 2,
+    "inverse_sqrt": lambda fraction, ratio: 1 / math.sqrt(ratio),
+}
+
+
+class Schedule:
+    """A learning rate that rises linearly over `warmup` steps and then stays, or falls by `total` steps as `decay` says.
+
+    decay: "constant", "linear" or "cosine" (both to 0 at `total`), "inverse_sqrt" (Vaswani et al. 2017, section 5.3).
+    Call step() after each optimizer.step(). Each group keeps its own peak: the lr that it had when the schedule was made.
+    """
+
+    def __init__(self, optimizer: Optimizer, *, decay: str = "constant", warmup: int = 0, total: int | None = None):
+        if decay not in _DECAYS:
+            raise ValueError(f"decay is one of {', '.join(_DECAYS)}, not {decay!r}")
+        if decay in ("linear", "cosine") and (total is None or total <= warmup):
+            raise ValueError(f"a {decay} decay needs a total number of steps above the warm-up's {warmup}, not {total}")
+        self._optimizer, self._decay = optimizer, decay
+        self._warmup, self._total = warmup, total
+        self._peaks = [group["lr"] for group in optimizer.groups]
+        self.n = 0
+        self._apply()
+
+    def factor(self, n: int) -> float:
+        """What the peak is multiplied with for step number n, counted from 0."""
+        if n < self._warmup:
+            return (n + 1) / self._warmup
+        fraction = min(1.0, (n - self._warmup) / (self._total - self._warmup)) if self._total is not None else 0.0
+        return _DECAYS[self._decay](fraction, (n + 1) / max(self._warmup, 1))
+
+    def step(self) -> None:
+        """Set the learning rates for the next step."""
+        self.n += 1
+        self._apply()
+
+    def _apply(self) -> None:
+        for group, peak in zip(self._optimizer.groups, self._peaks):
+            group["lr"] = peak * self.factor(self.n)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"n": self.n, "peaks": list(self._peaks)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if len(state["peaks"]) != len(self._peaks):
+            raise ValueError(f"this schedule has {len(self._peaks)} groups, and the state is of one with {len(state['peaks'])}")
+        self.n, self._peaks = int(state["n"]), list(state["peaks"])
+        self._apply()
+
+
+# --- gradients and averages --------------------------------------------------------------------------------------
+
+
+def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, *, error_if_nonfinite: bool = False) -> float:
+    """Scale all gradients, as one vector, down to max_norm if it is longer; returns its norm before. Tied weights count once.
+
+    A norm that is not finite leaves the gradients alone, or raises FloatingPointError when asked to.
+    """
+    unique = {id(p): p for p in parameters}.values()
+    gradients = [p.grad for p in unique if p.grad is not None]
+    norm = math.sqrt(sum(float(np.vdot(g, g)) for g in gradients))
+    if not math.isfinite(norm):  # the squares may have overflowed where the norm itself would not
+        norm = math.sqrt(sum(float(np.square(g, dtype=np.float64).sum()) for g in gradients))
+    if not math.isfinite(norm):
+        if error_if_nonfinite:
+            raise FloatingPointError(f"the norm of the gradients is {norm}: some gradient is NaN or infinite")
+        return norm
+    if norm > max_norm:
+        for g in gradients:
+            g *= max_norm / norm
+    return norm
+
+
+class ExponentialAverage:
+    """An exponential moving average of the weights: after each step a += (1 - decay) (p - a).
+
+    The average starts at the weights themselves, and follows quickly at first (by (1 + n) / (10 + n) at most after n steps).
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], decay: float):
+        if not 0 <= decay < 1:
+            raise ValueError(f"a decay lies in [0, 1), and {decay} was given")
+        self._parameters = list({id(p): p for p in parameters}.values())
+        self.average = [p._array.copy() for p in self._parameters]
+        self.decay, self.n = decay, 0
+
+    def update(self) -> None:
+        """Take the present weights into the average."""
+        self.n += 1
+        weight = 1 - min(self.decay, (1 + self.n) / (10 + self.n))
+        for p, average in zip(self._parameters, self.average):
+            average += weight * (p._array - average)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Within this context the parameters hold their averages; afterwards their own values again."""
+        own = [p._array.copy() for p in self._parameters]
+        try:
+            self._write(self.average)
+            yield
+        finally:
+            self._write(own)
+
+    def _write(self, arrays: list[np.ndarray]) -> None:
+        for p, array in zip(self._parameters, arrays):
+            p._array[...] = array
+            note_write(p._array)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"n": self.n, "average": [average.copy() for average in self.average]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        expected, given = (
+            {str(i): np.asarray(a) for i, a in enumerate(arrays)} for arrays in (self.average, state["average"])
+        )
+        check_state(expected, given, "ExponentialAverage")
+        self.n = int(state["n"])
+        for average, array in zip(self.average, state["average"]):
+            average[...] = array
