@@ -1,0 +1,193 @@
+"""Self-attention and FC, alternating: the encoder, and with cross-attention the decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from minigrad import nn
+from minigrad.tensor import Tensor, TensorLike
+from models.fc import FCStack
+from models.masks import at_entrance
+from models.positions import Learned, Relative, Sinusoidal
+from models.self_attention import SelfAttention
+
+POSITIONS = ("none", "sinusoidal", "learned", "relative")
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then (in a decoder) x + cross-attention(norm(x)), then x + FC(norm(x)).
+
+    Without `residual` and `norm` it is the lecture's bare form: FC(attention(x)).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        hidden: int,
+        *,
+        cross: bool = False,
+        residual: bool = True,
+        norm: bool = True,
+        dropout: float = 0.0,
+        relative: bool = False,
+        clip: int = 8,
+        score: str = "scaled_dot",
+        normalise: str = "softmax",
+        rng: np.random.Generator | None = None,
+        dtype: DTypeLike = np.float32,
+    ):
+        common: dict[str, Any] = {"score": score, "normalise": normalise, "rng": rng, "dtype": dtype}
+        self.residual = residual
+        bias = Relative(heads, clip, dtype=dtype) if relative else None
+        self.attention = SelfAttention(dim, heads, positions=bias, **common)
+        self.cross = SelfAttention(dim, heads, **common) if cross else None
+        self.fc = FCStack((dim, hidden, dim), dropout=dropout, rng=rng, dtype=dtype)
+        self.norms = [nn.LayerNorm(dim, dtype=dtype) for _ in range(3 if cross else 2)] if norm else None
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        valid: np.ndarray | None = None,
+        mask: np.ndarray | None = None,
+        context: Tensor | None = None,
+        context_valid: np.ndarray | None = None,
+    ) -> Tensor:
+        """x: (batch, n, dim), its padding harmless already; the same shape comes back."""
+        x = self._add(x, self.attention.attend(self._norm(0, x), valid=valid, mask=mask))
+        if self.cross is not None:
+            asked = self.cross.attend(self._norm(1, x), context=context, context_valid=context_valid)
+            x = self._add(x, asked)
+        return self._add(x, self.fc(self._norm(-1, x)))
+
+    def step(self, x: Tensor, cache: BlockCache) -> Tensor:
+        """forward() for one more vector (batch, 1, dim) of a decoder, given what the cache remembers of those before it."""
+        h = self._norm(0, x)
+        keys, values = cache.append(*self.attention.keys_and_values(h))
+        x = self._add(x, self.attention.look_up(h, keys, values))
+        if self.cross is not None:
+            x = self._add(x, self.cross.look_up(self._norm(1, x), *cache.context, cache.context_mask))
+        return self._add(x, self.fc(self._norm(-1, x)))
+
+    def _norm(self, i: int, x: Tensor) -> Tensor:
+        return x if self.norms is None else self.norms[i](x)
+
+    def _add(self, x: Tensor, change: Tensor) -> Tensor:
+        change = self.dropout(change)
+        return x + change if self.residual else change
+
+
+class BlockCache:
+    """Keys and values that one decoder block has computed: of its own vectors so far, and of the context, once."""
+
+    def __init__(self, context: tuple[Tensor, Tensor], context_valid: np.ndarray | None):
+        self.context = context
+        self.context_mask = None if context_valid is None else context_valid[:, None, None, :]
+        self._own: tuple[np.ndarray, np.ndarray] | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values up to now, (batch, heads, length, width)."""
+        new = (keys.data, values.data)
+        self._own = new if self._own is None else tuple(np.concatenate(pair, 2) for pair in zip(self._own, new))  # type: ignore[assignment]
+        assert self._own is not None
+        return Tensor(self._own[0]), Tensor(self._own[1])
+
+    def reorder(self, rows: np.ndarray) -> None:
+        """Row i continues what row rows[i] has been, in all that is remembered."""
+        self.context = tuple(Tensor(t.data[rows]) for t in self.context)  # type: ignore[assignment]
+        if self.context_mask is not None:
+            self.context_mask = self.context_mask[rows]
+        if self._own is not None:
+            self._own = tuple(array[rows] for array in self._own)  # type: ignore[assignment]
+
+
+class AttentionStack(nn.Module):
+    """`blocks` times self-attention and FC, with positions in front of them or in their scores.
+
+    dim, heads, hidden (width of the FC's middle); positions: "none", "sinusoidal", "learned" or "relative";
+    residual, norm: off for the lecture's bare form; cross: with cross-attention to a context, for a decoder.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        blocks: int = 1,
+        heads: int = 1,
+        hidden: int | None = None,
+        positions: str = "none",
+        position_scale: float = 1.0,
+        clip: int = 8,
+        max_length: int = 512,
+        cross: bool = False,
+        residual: bool = True,
+        norm: bool = True,
+        dropout: float = 0.0,
+        score: str = "scaled_dot",
+        normalise: str = "softmax",
+        rng: np.random.Generator | None = None,
+        dtype: DTypeLike = np.float32,
+    ):
+        if positions not in POSITIONS:
+            raise ValueError(f"positions is one of {', '.join(POSITIONS)}, not {positions!r}")
+        self.dtype = np.dtype(dtype)
+        self.positions: nn.Module | None = None
+        if positions == "sinusoidal":
+            self.positions = Sinusoidal(dim, position_scale)
+        elif positions == "learned":
+            self.positions = Learned(max_length, dim, rng=rng, dtype=dtype)
+        self.blocks = [
+            Block(
+                dim,
+                heads,
+                2 * dim if hidden is None else hidden,
+                cross=cross,
+                residual=residual,
+                norm=norm,
+                dropout=dropout,
+                relative=positions == "relative",
+                clip=clip,
+                score=score,
+                normalise=normalise,
+                rng=rng,
+                dtype=dtype,
+            )
+            for _ in range(blocks)
+        ]
+        self.norm = nn.LayerNorm(dim, dtype=dtype) if norm else None
+
+    def forward(
+        self,
+        x: TensorLike,
+        *,
+        valid: np.ndarray | None = None,
+        mask: np.ndarray | None = None,
+        context: Tensor | None = None,
+        context_valid: np.ndarray | None = None,
+    ) -> Tensor:
+        """x: (batch, n, dim); valid, mask, context as in SelfAttention; returns (batch, n, dim)."""
+        h = at_entrance(x, valid, self.dtype)
+        if self.positions is not None:
+            h = self.positions(h, valid)
+        for block in self.blocks:
+            h = block(h, valid=valid, mask=mask, context=context, context_valid=context_valid)
+        return h if self.norm is None else self.norm(h)
+
+    def caches(self, context: Tensor, context_valid: np.ndarray | None) -> list[BlockCache]:
+        """Empty caches for step(), one a block; the keys and values of the context are computed here, once."""
+        return [
+            BlockCache(block.cross.keys_and_values(context), context_valid) for block in self.blocks if block.cross is not None
+        ]
+
+    def step(self, x: Tensor, caches: list[BlockCache], place: int) -> Tensor:
+        """forward() for the vector (batch, 1, dim) at one more place, from caches of all before it."""
+        if self.positions is not None:
+            x = self.positions(x, None, place)
+        for block, cache in zip(self.blocks, caches):
+            x = block.step(x, cache)
+        return x if self.norm is None else self.norm(x)

@@ -1,0 +1,53 @@
+"""Boolean masks: True means "may be attended to" or "is a real vector"."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minigrad.nn.module import as_input
+from minigrad.ops.elementwise import where
+from minigrad.tensor import Tensor, TensorLike
+
+
+def causal_mask(n_query: int, n_key: int | None = None) -> np.ndarray:
+    """(query, key): a query may look at keys up to its own place; a short query stands at the end of long keys.
+
+    >>> causal_mask(2, 4).astype(int)
+    array([[1, 1, 1, 0],
+           [1, 1, 1, 1]])
+    """
+    n_key = n_query if n_key is None else n_key
+    return np.tri(n_query, n_key, n_key - n_query, dtype=bool)
+
+
+def window_mask(n: int, neighbours: int) -> np.ndarray:
+    """(query, key): a query may look at this many neighbours on each side, and at itself.
+
+    >>> window_mask(3, 1).astype(int)
+    array([[1, 1, 0],
+           [1, 1, 1],
+           [0, 1, 1]])
+    """
+    place = np.arange(n)
+    return np.abs(place[:, None] - place) <= neighbours
+
+
+def check_valid(valid: np.ndarray | None, shape: tuple[int, ...], name: str = "valid") -> None:
+    """`valid` is None or a boolean array (batch, n) like the first two axes of `shape` (else TypeError, ValueError)."""
+    if valid is None:
+        return
+    if getattr(valid, "dtype", None) != np.bool_:
+        raise TypeError(f"{name} is a boolean array (True: a real vector), not {getattr(valid, 'dtype', type(valid))}")
+    if valid.shape != shape[:2]:
+        raise ValueError(f"{name} has shape {valid.shape}, and the vectors of shape {shape} need {shape[:2]}")
+
+
+def at_entrance(x: TensorLike, valid: np.ndarray | None, dtype: np.dtype[np.floating]) -> Tensor:
+    """x (batch, n, dim) as a tensor of a model's dtype with 0 in the place of padded vectors, whatever stood there."""
+    t = as_input(x, dtype)
+    if t.ndim != 3:
+        raise ValueError(f"a model takes vectors of shape (batch, n, dim), and was given shape {t.shape}")
+    check_valid(valid, t.shape)
+    if valid is None or valid.all():
+        return t
+    return where(valid[..., None], t, t.dtype.type(0))
