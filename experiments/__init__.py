@@ -1,0 +1,1 @@
+"""The experiments: one readable script for each of the three output scenarios."""
