@@ -77,3 +77,10 @@ def stratified_folds(labels: Sequence[str], k: int, rng: np.random.Generator) ->
     # Dealt like cards, class after class, so that what is left of one class is made up for by the next.
     dealt = shuffled[np.argsort(classes[shuffled], kind="stable")]
     return [np.sort(dealt[fold::k]) for fold in range(k)]
+
+
+def by_length(lengths: Sequence[int], batch_size: int) -> list[NDArray[np.intp]]:
+    """Index arrays of batches of similar lengths, shortest first: for labelling, where order does not matter."""
+    order = np.argsort(lengths, kind="stable")
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+

@@ -1,0 +1,111 @@
+"""What a scenario gives to the shared parts: the training loop, the run directory, the command line, the pictures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+import minigrad as mg
+from experiments.settings import Settings
+from minigrad import nn
+from models import AttentionStack, FCStack, WindowFC
+
+Metrics = dict[str, float | None]
+
+
+class Labeller(ABC):
+    """A model with what it takes to read inputs and to name labels: all that a finished run needs to label new input."""
+
+    model: nn.Module
+
+    @abstractmethod
+    def predict(self, given: str) -> list[str]:
+        """Lines that say what new input (a text, or a file's name) is labelled with."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Vocabularies and the like, from which from_json makes an equal one."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, settings: Any, state: Mapping[str, Any]) -> Labeller:
+        """With newly initialised weights."""
+
+
+class Task(ABC):
+    """A labeller, and the data that it is trained and tested on: splits "train", and perhaps "dev" and "test"."""
+
+    scenario: ClassVar[str]
+    settings_class: ClassVar[type[Settings]]
+    labeller_class: ClassVar[type[Labeller]]
+    defaults: ClassVar[Mapping[str, Any]]  # by the training file's suffix; "" is the embedded data
+    score_name: ClassVar[str]  # the dev metric that tells which weights are best
+    higher_is_better: ClassVar[bool]
+
+    settings: Any
+    splits: Mapping[str, Any]
+    labeller: Any
+
+    @property
+    def model(self) -> nn.Module:
+        model: nn.Module = self.labeller.model
+        return model
+
+    @classmethod
+    @abstractmethod
+    def embedded(cls, settings: Any) -> Task:
+        """On data that the project generates."""
+
+    @classmethod
+    @abstractmethod
+    def from_splits(cls, settings: Any, splits: Mapping[str, Any], suffix: str) -> Task:
+        """On data read from files of that suffix."""
+
+    @abstractmethod
+    def batches(self, rng: np.random.Generator) -> list[np.ndarray]:
+        """One epoch's batches, as indices of training examples."""
+
+    @abstractmethod
+    def loss(self, batch: np.ndarray, rng: np.random.Generator) -> mg.Tensor:
+        """The mean loss of a batch, recorded."""
+
+    @abstractmethod
+    def evaluate(self, split: str) -> Metrics:
+        """The scores on "dev" or "test"."""
+
+    @abstractmethod
+    def unknown_labels(self, split: str) -> int:
+        """How many labels of a split train does not have; they count as wrong."""
+
+    @abstractmethod
+    def summary(self, metrics: Metrics) -> str:
+        """The scores in words."""
+
+    @abstractmethod
+    def example(self) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str], Sequence[str]]:
+        """One input to be drawn: the model's arguments, and the names of the queries and of the keys."""
+
+
+def body(s: Settings, *, dropout: float) -> nn.Module:
+    """What stands between the input vectors and their labels: FC alone, FC over a window, or self-attention and FC."""
+    if s.model == "fc":
+        return FCStack((s.dim, s.hidden, s.dim), dropout=dropout)
+    if s.model == "window":
+        return WindowFC(s.dim, s.neighbours, (s.hidden, s.dim), dropout=dropout)
+    return AttentionStack(
+        s.dim,
+        blocks=s.blocks,
+        heads=s.heads,
+        hidden=s.hidden,
+        positions=s.positions,
+        position_scale=s.position_scale,
+        dropout=dropout,
+    )
+
+
+def share(right: Sequence[bool]) -> float | None:
+    """The fraction that is true; None of nothing."""
+    return sum(right) / len(right) if right else None
