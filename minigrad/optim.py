@@ -1,7 +1,7 @@
 """Optimizers, schedules of the learning rate, gradient clipping, averaged weights.
 
-All parameters of an optimizer live in one flat vector (one a dtype), and each parameter is a view of it, so that an update is
-a handful of NumPy calls whatever the number of parameters.
+All parameters of an optimizer live in one flat vector (one a dtype), and each parameter is a view of it, so that an
+update is a handful of NumPy calls whatever the number of parameters.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from minigrad.tensor import Tensor
 
 Group = dict[str, Any]
 
-# Each parameter's optimizer: two that moved one parameter's data into different vectors would fight over it.
-_owners: weakref.WeakKeyDictionary[Tensor, weakref.ref[Optimizer]] = weakref.WeakKeyDictionary()
+# {id(parameter): its optimizer}: two that moved one parameter's data into different vectors would fight over it.
+# A living optimizer keeps its parameters alive, so an id in here is never another object's.
+_owners: weakref.WeakValueDictionary[int, Optimizer] = weakref.WeakValueDictionary()
 
 # An update reads and writes some six arrays; in pieces of this many elements they stay in a core's level-2 cache.
 _PIECE = 32768
 
 
 class _Flat:
-    """The parameters of one dtype in one vector, with a vector for their gradients and one for each state (momentum, ...)."""
+    """The parameters of one dtype in one vector, with one more for their gradients and for each state (momentum)."""
 
     def __init__(self, parameters: list[Tensor], groups: list[Group], dtype: np.dtype[Any], states: Sequence[str]):
         self.parameters, self.groups = parameters, groups
@@ -47,7 +48,7 @@ class _Flat:
             self.gradient_views.append(self.gradient[start:end].reshape(p.shape))
 
     def runs(self) -> Iterator[tuple[int, int, Group, int]]:
-        """(start, end, group, step number) of the stretches to be updated alike, their gradients copied into the vector.
+        """(start, end, group, step number) of the stretches to be updated alike, their gradients copied in.
 
         A parameter without a gradient is left out of every stretch.
         """
@@ -78,8 +79,7 @@ class Optimizer:
         self.groups = _as_groups(parameters, defaults)
         every = [(p, group) for group in self.groups for p in group["params"]]
         for p, _ in every:
-            owner = _owners.get(p, lambda: None)()
-            if owner is not None:
+            if id(p) in _owners:  # (a local name for the owner would live on in the traceback, and keep it alive)
                 raise ValueError(
                     f"a parameter of shape {p.shape} already belongs to another optimizer: delete that one first, "
                     "or pass all parameters to one optimizer, in groups"
@@ -89,7 +89,13 @@ class Optimizer:
             mine = [(p, group) for p, group in every if p.dtype == dtype]
             self._flats.append(_Flat([p for p, _ in mine], [g for _, g in mine], dtype, self._states))
         for p, _ in every:
-            _owners[p] = weakref.ref(self)
+            _owners[id(p)] = self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "an optimizer is not copied or pickled, for a copy would not hold the copied model's parameters: "
+            "make a new one and give it this one's state_dict()"
+        )
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
@@ -100,7 +106,7 @@ class Optimizer:
                     states = [state[piece] for state in flat.states.values()]
                     scratch = flat.scratch[: piece.stop - piece.start]
                     self._update(flat.data[piece], flat.gradient[piece], scratch, states, group, step)
-            note_write(flat.data)
+                note_write(flat.data[start:end])
 
     def _update(
         self, p: np.ndarray, g: np.ndarray, scratch: np.ndarray, states: list[np.ndarray], group: Group, step: int
@@ -115,28 +121,35 @@ class Optimizer:
                 p.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of the state vectors, step numbers and hyperparameters; load_state_dict takes them back."""
+        """Copies of the state vectors, step numbers, hyperparameters and shapes; load_state_dict takes them back."""
         vectors = {}
         for flat in self._flats:
             states = {name: state.copy() for name, state in flat.states.items()}
             vectors[str(flat.data.dtype)] = {**states, "steps": np.array(flat.steps)}
         hyperparameters = [{k: v for k, v in group.items() if k != "params"} for group in self.groups]
-        return {"vectors": vectors, "groups": hyperparameters}
+        shapes = [[list(p.shape) for p in group["params"]] for group in self.groups]
+        return {"vectors": vectors, "groups": hyperparameters, "shapes": shapes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what state_dict returned; ValueError, with nothing changed, if it is another optimizer's."""
         here = self.state_dict()
         check_state(_named_vectors(here), _named_vectors(state), type(self).__name__)
+        if state["shapes"] != here["shapes"]:
+            raise ValueError(
+                f"this state is of parameters of other shapes (nothing was loaded): expected, group by group, "
+                f"{here['shapes']}, got {state['shapes']}"
+            )
         keys = [set(group) for group in here["groups"]]
         if keys != [set(group) for group in state["groups"]]:
             raise ValueError(f"the groups of this state do not fit {type(self).__name__}: expected {keys}")
+        hyperparameters = [_checked(group) for group in state["groups"]]
         for flat in self._flats:
             vectors = state["vectors"][str(flat.data.dtype)]
             for name, array in flat.states.items():
                 array[...] = vectors[name]
             flat.steps = [int(n) for n in vectors["steps"]]
-        for group, values in zip(self.groups, state["groups"]):
-            group.update({k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        for group, values in zip(self.groups, hyperparameters):
+            group.update(values)
 
 
 def _named_vectors(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -152,31 +165,37 @@ def _as_groups(parameters: Iterable[Any], defaults: Group) -> list[Group]:
     filled = []
     for group in groups:
         unknown = set(group) - {"params", *defaults}
-        if unknown:
-            raise TypeError(f"unknown hyperparameters {sorted(unknown)}: a group has 'params' and any of {sorted(defaults)}")
+        if unknown or "params" not in group:
+            raise TypeError(f"a group has 'params' and any of {sorted(defaults)}; one was given {sorted(group)}")
         params = []
         for p in group["params"]:
-            if not isinstance(p, Tensor) or p._has_history():
-                raise TypeError(f"an optimizer takes leaf tensors that require gradients, and was given {p!r:.80}")
+            if not isinstance(p, Tensor) or p._has_history() or p.dtype.kind != "f":
+                raise TypeError(f"an optimizer takes floating tensors that no op has made, and was given {p!r:.80}")
             if id(p) not in seen:
                 seen.add(id(p))
                 params.append(p)
-        filled.append({**defaults, **group, "params": params})
+        filled.append(_checked({**defaults, **group, "params": params}))
     if not seen:
         raise ValueError("an optimizer needs at least one parameter, and the list is empty")
-    for group in filled:
-        _check_hyperparameters(group)
     return filled
 
 
-def _check_hyperparameters(group: Group) -> None:
-    for name in ("lr", "weight_decay", "eps", "momentum", "dampening"):
+_NUMBERS = ("lr", "weight_decay", "eps", "momentum", "dampening")
+
+
+def _checked(group: Group) -> Group:
+    """The group with Python's own numbers for hyperparameters, so that a saved state brings the same bits back."""
+    group = {name: float(value) if name in _NUMBERS else value for name, value in group.items()}
+    for name in _NUMBERS:
         if name in group and not (math.isfinite(group[name]) and group[name] >= 0):
             raise ValueError(f"{name} must be a finite number of at least 0, and {group[name]} was given")
-    if not all(0 <= beta < 1 for beta in group.get("betas", ())):
-        raise ValueError(f"betas must lie in [0, 1), and {group['betas']} were given")
+    if "betas" in group:
+        group["betas"] = tuple(map(float, group["betas"]))
+        if len(group["betas"]) != 2 or not all(0 <= beta < 1 for beta in group["betas"]):
+            raise ValueError(f"betas must be two numbers in [0, 1), and {group['betas']} were given")
     if group.get("nesterov") and (group["momentum"] == 0 or group["dampening"] != 0):
         raise ValueError("Nesterov momentum needs a momentum above 0 and no dampening")
+    return group
 
 
 class SGD(Optimizer):
@@ -223,7 +242,10 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015, algorithm 1), epsilon outside the square root; weight_decay is added to the gradient (L2)."""
+    """Adam (Kingma and Ba 2015, algorithm 1), epsilon outside the square root.
+
+    weight_decay: L2, this many times the parameter is added to its gradient.
+    """
 
     _states = ("m", "v")
 
@@ -281,8 +303,8 @@ class AdamW(Adam):
 
 # --- schedules ---------------------------------------------------------------------------------------------------
 
-_DECAYS: dict[str, Callable[[float, int], float]] = {
-    # of the fraction of the way from the end of the warm-up to the end, and the number of the step over that of the warm-up
+_DECAYS: dict[str, Callable[[float, float], float]] = {
+    # of the fraction of the way from the end of the warm-up to the end, and the step number over that of the warm-up
     "constant": lambda fraction, ratio: 1.0,
     "linear": lambda fraction, ratio: 1 - fraction,
     "cosine": lambda fraction, ratio: (1 + math.cos(math.pi * fraction)) / 2,
@@ -291,15 +313,18 @@ _DECAYS: dict[str, Callable[[float, int], float]] = {
 
 
 class Schedule:
-    """A learning rate that rises linearly over `warmup` steps and then stays, or falls by `total` steps as `decay` says.
+    """A learning rate that rises linearly over `warmup` steps, and then stays or falls as `decay` says.
 
-    decay: "constant", "linear" or "cosine" (both to 0 at `total`), "inverse_sqrt" (Vaswani et al. 2017, section 5.3).
-    Call step() after each optimizer.step(). Each group keeps its own peak: the lr that it had when the schedule was made.
+    decay: "constant", "linear" or "cosine" (both to 0 at `total` steps), "inverse_sqrt" (Vaswani et al. 2017,
+    section 5.3). Call step() after each optimizer.step(). Each group keeps its own peak: the lr that it had when the
+    schedule was made.
     """
 
     def __init__(self, optimizer: Optimizer, *, decay: str = "constant", warmup: int = 0, total: int | None = None):
         if decay not in _DECAYS:
             raise ValueError(f"decay is one of {', '.join(_DECAYS)}, not {decay!r}")
+        if warmup < 0:
+            raise ValueError(f"a warm-up takes at least 0 steps, and {warmup} were given")
         if decay in ("linear", "cosine") and (total is None or total <= warmup):
             raise ValueError(f"a {decay} decay needs a total number of steps above the warm-up's {warmup}, not {total}")
         self._optimizer, self._decay = optimizer, decay
@@ -312,8 +337,8 @@ class Schedule:
         """What the peak is multiplied with for step number n, counted from 0."""
         if n < self._warmup:
             return (n + 1) / self._warmup
-        fraction = min(1.0, (n - self._warmup) / (self._total - self._warmup)) if self._total is not None else 0.0
-        return _DECAYS[self._decay](fraction, (n + 1) / max(self._warmup, 1))
+        fraction = (n - self._warmup) / max((self._total or 0) - self._warmup, 1)
+        return _DECAYS[self._decay](min(fraction, 1.0), (n + 1) / max(self._warmup, 1))
 
     def step(self) -> None:
         """Set the learning rates for the next step."""
@@ -329,7 +354,7 @@ class Schedule:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if len(state["peaks"]) != len(self._peaks):
-            raise ValueError(f"this schedule has {len(self._peaks)} groups, and the state is of one with {len(state['peaks'])}")
+            raise ValueError(f"this schedule has {len(self._peaks)} groups, and the state {len(state['peaks'])}")
         self.n, self._peaks = int(state["n"]), list(state["peaks"])
         self._apply()
 
@@ -338,15 +363,18 @@ class Schedule:
 
 
 def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, *, error_if_nonfinite: bool = False) -> float:
-    """Scale all gradients, as one vector, down to max_norm if it is longer; returns its norm before. Tied weights count once.
+    """Scale all gradients, as one vector, down to max_norm if it is longer; returns its norm before.
 
-    A norm that is not finite leaves the gradients alone, or raises FloatingPointError when asked to.
+    Tied weights count once. A norm that is not finite leaves the gradients alone, or raises FloatingPointError when
+    asked to.
     """
+    if not max_norm >= 0:
+        raise ValueError(f"max_norm must be a number of at least 0, and {max_norm} was given")
     unique = {id(p): p for p in parameters}.values()
     gradients = [p.grad for p in unique if p.grad is not None]
     norm = math.sqrt(sum(float(np.vdot(g, g)) for g in gradients))
-    if not math.isfinite(norm):  # the squares may have overflowed where the norm itself would not
-        norm = math.sqrt(sum(float(np.square(g, dtype=np.float64).sum()) for g in gradients))
+    if not 1e-15 < norm < math.inf:  # the squares may have left the range of floats where the norm itself does not
+        norm = _scaled_norm(gradients)
     if not math.isfinite(norm):
         if error_if_nonfinite:
             raise FloatingPointError(f"the norm of the gradients is {norm}: some gradient is NaN or infinite")
@@ -357,10 +385,19 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, *, error_if_no
     return norm
 
 
+def _scaled_norm(gradients: list[np.ndarray]) -> float:
+    largest = float(np.max([np.max(np.abs(g), initial=0) for g in gradients], initial=0))
+    if not 0 < largest < math.inf:
+        return largest
+    scaled = (np.divide(g, largest, dtype=np.float64) for g in gradients)
+    return largest * math.sqrt(sum(float(np.vdot(s, s)) for s in scaled))
+
+
 class ExponentialAverage:
     """An exponential moving average of the weights: after each step a += (1 - decay) (p - a).
 
-    The average starts at the weights themselves, and follows quickly at first (by (1 + n) / (10 + n) at most after n steps).
+    The average starts at the weights themselves, and follows quickly at first: in update number n, decay is at most
+    (1 + n) / (10 + n).
     """
 
     def __init__(self, parameters: Iterable[Tensor], decay: float):

@@ -19,7 +19,10 @@ def ones(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> np.ndarray:
 
 
 def normal(
-    shape: tuple[int, ...], deviation: float, rng: np.random.Generator | None = None, dtype: DTypeLike = np.float32
+    shape: tuple[int, ...],
+    deviation: float,
+    rng: np.random.Generator | None = None,
+    dtype: DTypeLike = np.float32,
 ) -> np.ndarray:
     """Normal with mean 0 and the given standard deviation."""
     return (generator(rng).standard_normal(shape) * deviation).astype(dtype)
@@ -30,7 +33,7 @@ def glorot_uniform(
 ) -> np.ndarray:
     """Uniform in +-sqrt(6 / (n_in + n_out)), which keeps variances about equal forward and backward.
 
-    Glorot and Bengio 2010, equation 16.
+    Glorot and Bengio 2010, equation 16. shape: (n_in, n_out).
     """
     limit = math.sqrt(6 / (shape[0] + shape[1]))
     return generator(rng).uniform(-limit, limit, shape).astype(dtype)
@@ -39,6 +42,9 @@ def glorot_uniform(
 def he_uniform(
     shape: tuple[int, int], rng: np.random.Generator | None = None, dtype: DTypeLike = np.float32
 ) -> np.ndarray:
-    """Uniform in +-sqrt(6 / n_in), which makes up for the half that a ReLU cuts off (He et al. 2015, equation 10)."""
+    """Uniform in +-sqrt(6 / n_in), which makes up for the half that a ReLU cuts off.
+
+    He et al. 2015, equation 10. shape: (n_in, n_out).
+    """
     limit = math.sqrt(6 / shape[0])
     return generator(rng).uniform(-limit, limit, shape).astype(dtype)

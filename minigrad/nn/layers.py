@@ -1,4 +1,7 @@
-"""The layers: Linear, Embedding, LayerNorm, Dropout, Sequential. Parameters are called weight and bias, float32 unless told otherwise."""
+"""The layers: Linear, Embedding, LayerNorm, Dropout, Sequential.
+
+Parameters are called weight and bias, and are float32 unless told otherwise.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from minigrad.ops.elementwise import multiply
 from minigrad.ops.fused import layer_norm, linear
 from minigrad.ops.indexing import embedding
 from minigrad.random import generator
-from minigrad.tensor import Tensor, TensorLike
+from minigrad.tensor import Tensor, TensorLike, wrap
 
 
 class Linear(Module):
@@ -53,6 +56,8 @@ class Embedding(Module):
     ):
         table = init.normal((n, dim), deviation, rng, dtype)
         if padding_idx is not None:
+            if not 0 <= padding_idx < n:
+                raise IndexError(f"padding_idx {padding_idx} is out of range for {n} rows: it lies in 0 to {n - 1}")
             table[padding_idx] = 0
         self.weight = Parameter(table)
         self.padding_idx = padding_idx
@@ -62,7 +67,7 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """(x - mean) / deviation * weight + bias over the last axis, of size dim."""
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis, of size dim (ValueError for another)."""
 
     def __init__(self, dim: int, *, eps: float = 1e-5, dtype: DTypeLike = np.float32):
         self.weight = Parameter(init.ones((dim,), dtype))
@@ -85,11 +90,13 @@ class Dropout(Module):
         self.p = p
         self._rng = rng
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: TensorLike) -> Tensor:
+        x = x if isinstance(x, Tensor) else wrap(np.asarray(x), None)
         if not self.training or self.p == 0:
             return x
         kept = generator(self._rng).random(x.shape, dtype=np.float32) >= self.p
-        return multiply(x, kept * x.dtype.type(1 / (1 - self.p)))
+        dtype = np.result_type(x.dtype, np.float16)  # x's own if it is floating
+        return multiply(x, kept * dtype.type(1 / (1 - self.p)))
 
 
 class Sequential(Module):

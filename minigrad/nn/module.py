@@ -1,14 +1,27 @@
-"""Module: something with parameters. Attributes that are Parameters, Modules, or lists and dicts of them are found by themselves."""
+"""Module: something with parameters.
+
+Attributes that are Parameters, Modules, or lists, tuples and dicts of them are found by themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from minigrad.engine import note_write
 from minigrad.tensor import Tensor, TensorLike, wrap
+
+M = TypeVar("M", bound="Module")
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class HasForward(Protocol[P, R]):
+    """For type checkers: calling a module takes and returns what its forward() does."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
 class Parameter(Tensor):
@@ -38,28 +51,29 @@ class Module:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define forward()")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return self.forward(*args, **kwargs)
 
     # --- finding what is inside ---
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module (named by the prefix) and all below it, each once, with their paths."""
-        seen: set[int] = set()
-        for name, item in _walk(self, prefix):
-            if isinstance(item, Module) and id(item) not in seen:
-                seen.add(id(item))
-                yield name, item
+        return ((name, item) for name, item in _walk(self, prefix, set()) if isinstance(item, Module))
 
     def modules(self) -> Iterator[Module]:
         return (module for _, module in self.named_modules())
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Every parameter once, under the first path at which it is found ("layers.0.weight")."""
-        seen: set[int] = set()
-        for name, item in _walk(self, ""):
-            if isinstance(item, Parameter) and id(item) not in seen:
-                seen.add(id(item))
+        """Every parameter once, under the first path at which it is found ("layers.0.weight").
+
+        ValueError when keys of dicts give two parameters one name ({"a.b": ...} beside {"a": {"b": ...}}).
+        """
+        names: set[str] = set()
+        for name, item in _walk(self, "", set()):
+            if isinstance(item, Parameter):
+                if name in names:
+                    raise ValueError(f"{type(self).__name__} has two parameters called {name!r}: change a dict's key")
+                names.add(name)
                 yield name, item
 
     def parameters(self) -> list[Parameter]:
@@ -67,13 +81,13 @@ class Module:
 
     # --- modes and state ---
 
-    def train(self, mode: bool = True) -> Any:
+    def train(self: M, mode: bool = True) -> M:
         """Switch dropout and the like on, here and below; returns the module."""
         for module in self.modules():
             module.training = mode
         return self
 
-    def eval(self) -> Any:
+    def eval(self: M) -> M:
         """Switch dropout and the like off, here and below; returns the module."""
         return self.train(False)
 
@@ -84,10 +98,12 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Copy values into the parameters of those names.
 
-        ValueError, which lists every name that is missing or unknown and every shape or dtype that does not fit, changes nothing.
+        ValueError lists every name that is missing or unknown and every shape or kind of number that does not fit;
+        nothing is changed then.
         """
         parameters = dict(self.named_parameters())
-        arrays = {name: np.asarray(value) for name, value in state.items()}
+        values = {name: value._array if isinstance(value, Tensor) else value for name, value in state.items()}
+        arrays = {name: np.array(value) for name, value in values.items()}  # copies: they may be views of parameters
         check_state({name: p._array for name, p in parameters.items()}, arrays, type(self).__name__)
         for name, parameter in parameters.items():
             parameter._array[...] = arrays[name]
@@ -98,24 +114,23 @@ class Module:
         return f"{type(self).__name__}({count:,} parameters)"
 
 
-def _walk(item: Any, path: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Modules and Parameters at and below `item`, depth first in the order of attributes, with their paths."""
+def _walk(item: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Module | Parameter]]:
+    """Modules and Parameters at and below `item` with their paths, each once, depth first in order of attributes."""
+    if not isinstance(item, (Parameter, Module, dict, list, tuple)) or id(item) in seen:
+        return
+    seen.add(id(item))
+    inside: Any = ()
     if isinstance(item, Parameter):
         yield path, item
-        return
-    if id(item) in above:  # a module that refers back to one that contains it
-        return
-    if isinstance(item, Module):
+    elif isinstance(item, Module):
         yield path, item
-        inside: Any = vars(item).items()
+        inside = vars(item).items()
     elif isinstance(item, dict):
         inside = item.items()
-    elif isinstance(item, (list, tuple)):
-        inside = enumerate(item)
     else:
-        return
+        inside = enumerate(item)
     for key, value in inside:
-        yield from _walk(value, f"{path}.{key}" if path else str(key), (*above, id(item)))
+        yield from _walk(value, f"{path}.{key}" if path else str(key), seen)
 
 
 def check_state(expected: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray], what: str) -> None:
@@ -133,8 +148,8 @@ def check_state(expected: Mapping[str, np.ndarray], given: Mapping[str, np.ndarr
 def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any, **kwargs: Any) -> Any:
     """module(*args, **kwargs) with other values for the named parameters (those not named keep their own).
 
-    This brings a module's parameters within a transform's reach. The module itself is as before afterwards. KeyError for an
-    unknown name, ValueError for a shape, TypeError for a dtype that does not fit. One thread at a time.
+    This brings a module's parameters within a transform's reach. The module itself is as before afterwards. KeyError
+    for an unknown name, ValueError for a shape, TypeError for a dtype that does not fit. One thread at a time.
 
     >>> import minigrad as mg
     >>> from minigrad import nn
@@ -151,9 +166,9 @@ def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any
         if name not in own:
             raise KeyError(f"{type(module).__name__} has no parameter {name!r}; it has {', '.join(own)}")
         if t.shape != own[name].shape:
-            raise ValueError(f"parameter {name!r} has shape {own[name].shape}, and a value of shape {t.shape} was given")
+            raise ValueError(f"parameter {name!r} has shape {own[name].shape}, and a value of shape {t.shape} came")
         if t.dtype != own[name].dtype:
-            raise TypeError(f"parameter {name!r} is of dtype {own[name].dtype}, and a value of dtype {t.dtype} was given")
+            raise TypeError(f"parameter {name!r} is of dtype {own[name].dtype}, and a value of dtype {t.dtype} came")
     # A graph refers to nodes, not to tensors, so lending a parameter another array and node for a while disturbs none.
     lent = {name: (own[name]._array, own[name]._node) for name in tensors}
     borrowed = {name: (t._array, t._node) for name, t in tensors.items()}
@@ -170,7 +185,7 @@ def _set(parameters: Mapping[str, Parameter], values: Mapping[str, tuple[np.ndar
 
 
 def as_input(x: TensorLike, dtype: np.dtype[Any]) -> Tensor:
-    """x as a tensor of a module's dtype: constants are cast; a tensor with a gradient must have it already (TypeError)."""
+    """x as a tensor of a module's dtype: constants are cast, a tensor with a gradient must have it (TypeError)."""
     if isinstance(x, Tensor):
         if x.dtype == dtype:
             return x

@@ -1,0 +1,485 @@
+"""Module: what is found inside, by which name; state both ways; modes; functional_call; copies."""
+
+import copy
+import gc
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import nn
+
+
+class Net(nn.Module):
+    """Two layers with a tied weight and something in every kind of container."""
+
+    def __init__(self, rng=None, dtype=np.float32):
+        self.embed = nn.Embedding(5, 3, rng=rng, dtype=dtype)
+        self.layers = [nn.Linear(3, 4, rng=rng, dtype=dtype), nn.Linear(4, 3, rng=rng, dtype=dtype)]
+        self.scale = nn.Parameter(np.ones((), dtype))
+        self.tied = self.embed.weight
+
+    def forward(self, ids):
+        h = self.layers[1](mg.tanh(self.layers[0](self.embed(ids)))) * self.scale
+        return h @ self.tied.T
+
+
+class Small(nn.Module):
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+
+def parameter(*shape, dtype=np.float32):
+    return nn.Parameter(np.zeros(shape, dtype))
+
+
+def names(module):
+    return [name for name, _ in module.named_parameters()]
+
+
+def snapshot(module):
+    return [(id(p), p._array, p._node, p.data.copy()) for p in module.parameters()]
+
+
+def assert_as_before(module, before):
+    for p, (identity, array, node, value) in zip(module.parameters(), before):
+        assert id(p) == identity
+        assert p._array is array
+        assert p._node is node
+        np.testing.assert_array_equal(p.data, value)
+
+
+# --- discovery ---
+
+
+def test_b096_layers_in_a_list_are_found():
+    model = Small(layers=[nn.Linear(2, 3), nn.Linear(3, 1)])
+    assert len(model.parameters()) == 4
+    assert sum(p.size for p in model.parameters()) == 13
+    assert names(model) == ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"w": parameter(1)}, ["w"]),
+        ({"a": [parameter(1)], "b": (parameter(1), parameter(2))}, ["a.0", "b.0", "b.1"]),
+        ({"a": {"x": parameter(1), "y": nn.Linear(1, 1, bias=False)}}, ["a.x", "a.y.weight"]),
+        ({"a": {3: parameter(1)}}, ["a.3"]),
+        ({"a": [{"x": ([parameter(1)],)}]}, ["a.0.x.0.0"]),
+        ({"a": Small(b=Small(c=[parameter(1)]))}, ["a.b.c.0"]),
+        ({"a": mg.tensor([1.0], requires_grad=True), "b": 3, "c": "text", "d": None, "e": np.ones(2)}, []),
+        ({"a": nn.Sequential(nn.Linear(1, 1), mg.relu, nn.Linear(1, 1, bias=False))},
+         ["a.layers.0.weight", "a.layers.0.bias", "a.layers.2.weight"]),
+    ],
+)  # fmt: skip
+def test_names_are_paths(attributes, expected):
+    assert names(Small(**attributes)) == expected
+
+
+def test_what_is_set_later_is_found_and_what_is_deleted_is_not():
+    model = Small(a=nn.Linear(2, 2))
+    model.a.bias = None
+    model.extra = parameter(3)
+    assert names(model) == ["a.weight", "extra"]
+    model.a = nn.Linear(2, 5)
+    assert names(model) == ["a.weight", "a.bias", "extra"]
+    assert dict(model.named_parameters())["a.weight"].shape == (2, 5)
+
+
+def test_tied_parameters_and_modules_come_once_under_the_first_path():
+    layer = nn.Linear(2, 2)
+    model = Small(first=layer, again=[layer], weight=layer.weight)
+    assert names(model) == ["first.weight", "first.bias"]
+    assert [name for name, _ in model.named_modules()] == ["", "first"]
+    assert list(Net().state_dict()) == [
+        "embed.weight", "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias", "scale",
+    ]  # fmt: skip
+
+
+def test_named_modules_with_a_prefix_and_equal_but_distinct_modules():
+    model = Small(a=[nn.Linear(1, 1), nn.Linear(1, 1)])
+    assert [name for name, _ in model.named_modules("net")] == ["net", "net.a.0", "net.a.1"]
+    assert list(model.modules()) == [model, *model.a]
+
+
+def test_cycles_end():
+    model = Small(a=nn.Linear(1, 1))
+    model.a.parent = model
+    model.itself = model
+    loop = [parameter(2)]
+    loop.append(loop)
+    model.loop = loop
+    assert names(model) == ["a.weight", "a.bias", "loop.0"]
+    assert len(list(model.modules())) == 2
+    assert model.eval() is model
+
+
+def test_shared_modules_do_not_cost_exponential_time():
+    model = Small(w=parameter(1))
+    for _ in range(200):  # 2^200 paths lead to w
+        model = Small(a=model, b=model)
+    assert names(model) == [".".join(["a"] * 200 + ["w"])]
+
+
+@pytest.mark.parametrize(
+    "clash",
+    [
+        {"d": {1: parameter(1), "1": parameter(1)}},
+        {"d": {"a.b": parameter(1), "a": {"b": parameter(1)}}},
+    ],
+)
+def test_two_parameters_of_one_name_are_an_error_and_not_one_of_them_lost(clash):
+    with pytest.raises(ValueError, match=r"two parameters called 'd\."):
+        Small(**clash).state_dict()
+
+
+def test_parameter_is_a_trainable_copy():
+    source = np.ones(3, np.float32)
+    p = nn.Parameter(source)
+    source[:] = 7
+    np.testing.assert_array_equal(p.data, [1, 1, 1])
+    assert p.requires_grad
+    assert p.dtype == np.float32
+    with pytest.raises(TypeError, match="int64"):
+        nn.Parameter(np.arange(3, dtype=np.int64))
+
+
+def test_a_module_without_forward_says_so_and_repr_counts_parameters():
+    with pytest.raises(NotImplementedError, match=r"Small does not define forward\(\)"):
+        Small()(1)
+    assert repr(Small(a=nn.Linear(100, 20))) == "Small(2,020 parameters)"
+
+
+# --- modes ---
+
+
+def test_train_and_eval_reach_everything_below():
+    model = Small(a=nn.Dropout(0.5), b=[nn.Sequential(nn.Dropout(0.5))], c={"k": (nn.Dropout(0.5),)})
+    assert all(m.training for m in model.modules())
+    assert model.eval() is model
+    assert not any(m.training for m in model.modules())
+    assert len(list(model.modules())) == 5
+    assert model.train() is model
+    assert all(m.training for m in model.modules())
+    model.b[0].eval()
+    assert [m.training for m in model.modules()] == [True, True, False, False, True]
+
+
+# --- state ---
+
+
+def test_state_dict_gives_copies():
+    model = Net(np.random.default_rng(0))
+    state = model.state_dict()
+    before = {name: p.data.copy() for name, p in model.named_parameters()}
+    for array in state.values():
+        array[...] = 99
+    for name, p in model.named_parameters():
+        np.testing.assert_array_equal(p.data, before[name])
+
+
+def test_load_state_dict_round_trip_copies_in_and_keeps_tensors_and_ties():
+    one, other = Net(np.random.default_rng(1)), Net(np.random.default_rng(2))
+    identities = [id(p) for p in other.parameters()]
+    state = one.state_dict()
+    other.load_state_dict(state)
+    ids = np.array([[0, 3]])
+    np.testing.assert_array_equal(other(ids).data, one(ids).data)
+    for array in state.values():
+        array[...] = 99
+    np.testing.assert_array_equal(other(ids).data, one(ids).data)
+    assert [id(p) for p in other.parameters()] == identities
+    assert other.tied is other.embed.weight
+
+
+def test_load_state_dict_takes_tensors_and_casts_between_floats():
+    one, other = Net(np.random.default_rng(1), np.float64), Net(np.random.default_rng(2))
+    other.load_state_dict(dict(one.named_parameters()))
+    for p, q in zip(one.parameters(), other.parameters()):
+        assert q.dtype == np.float32
+        np.testing.assert_array_equal(q.data, p.data.astype(np.float32))
+
+
+def test_load_state_dict_from_views_of_its_own_parameters():
+    model = Small(a=nn.Parameter([1.0, 2.0]), b=nn.Parameter([3.0, 4.0]))
+    model.load_state_dict({"a": model.b.data, "b": model.a.data})
+    np.testing.assert_array_equal(model.a.data, [3, 4])
+    np.testing.assert_array_equal(model.b.data, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("own", "given"),
+    [((32, 4), (1, 4)), ((32, 4), (4,)), ((32, 4), ()), ((), (3,)), ((), (1,)), ((1,), ()), ((3, 2), (2, 3)),
+     ((2, 3), (6,)), ((0,), (1,)), ((5, 0), (0,))],
+)  # fmt: skip
+def test_b098_a_wrong_shape_is_never_broadcast(own, given):
+    model = Small(w=nn.Parameter(np.full(own, 7.0)))
+    with pytest.raises(ValueError, match="w") as info:
+        model.load_state_dict({"w": np.ones(given)})
+    assert str(own) in str(info.value)
+    assert str(given) in str(info.value)
+    np.testing.assert_array_equal(model.w.data, np.full(own, 7.0))
+
+
+def test_b098_all_errors_are_listed_and_nothing_is_loaded():
+    model = Net(np.random.default_rng(0))
+    before = snapshot(model)
+    state = {name: np.ones_like(array) for name, array in model.state_dict().items()}
+    state["layers.0.weight"] = np.ones((1, 4))
+    state["scale"] = np.ones(3)
+    state["layers.1.weight"] = np.ones((4, 3), int)
+    del state["embed.weight"], state["layers.1.bias"]
+    state["layers.7.weight"] = np.ones(2)
+    with pytest.raises(ValueError, match="nothing was loaded") as info:
+        model.load_state_dict(state)
+    lines = {line.strip() for line in str(info.value).splitlines()[1:]}
+    assert lines == {
+        "missing: embed.weight (5, 3)",
+        "missing: layers.1.bias (3,)",
+        "unknown: layers.7.weight (2,)",
+        "layers.0.weight: expected (3, 4) float32, got (1, 4) float64",
+        "scale: expected () float32, got (3,) float64",
+        "layers.1.weight: expected (4, 3) float32, got (4, 3) int64",
+    }
+    assert_as_before(model, before)
+
+
+def test_loading_between_forward_and_backward_is_noticed():
+    layer = nn.Linear(2, 2, rng=np.random.default_rng(0))
+    x = mg.tensor(np.ones((1, 2), np.float32), requires_grad=True)
+    loss = layer(x).sum()
+    layer.load_state_dict(layer.state_dict())
+    with pytest.raises(RuntimeError, match="written in place"):
+        loss.backward()
+    assert x.grad is None
+
+
+# --- functional_call ---
+
+
+def loss_of(model, params, ids):
+    return (nn.functional_call(model, params, ids) ** 2).sum()
+
+
+def test_functional_call_gradients_equal_backward():
+    model = Net(np.random.default_rng(0))
+    ids = np.array([[0, 3, 3], [4, 1, 0]])
+    params = dict(model.named_parameters())
+    gradients = mg.grad(lambda p: loss_of(model, p, ids))(params)
+    assert all(p.grad is None for p in model.parameters())
+    (model(ids) ** 2).sum().backward()
+    assert list(gradients) == names(model)
+    for name, p in params.items():
+        assert type(gradients[name]) is np.ndarray
+        np.testing.assert_array_equal(gradients[name], p.grad)
+
+
+def test_functional_call_uses_other_values_and_keeps_those_not_named():
+    model = Net(np.random.default_rng(0))
+    ids = np.array([0, 1])
+    expected = 2 * model(ids).data
+    before = snapshot(model)
+    doubled = nn.functional_call(model, {"scale": np.float32(2)}, ids)
+    np.testing.assert_array_equal(doubled.data, expected)
+    assert_as_before(model, before)
+
+
+def test_functional_call_passes_keywords_on():
+    class Keyworded(nn.Module):
+        def __init__(self):
+            self.w = nn.Parameter(1.0)
+
+        def forward(self, x, *, times):
+            return self.w * x * times
+
+    assert nn.functional_call(Keyworded(), {"w": 3.0}, 5.0, times=2.0).item() == 30
+
+
+def test_functional_call_second_order_against_a_closed_form():
+    # f(w, b) = sum((x w + b)^3): the Hessian is sum over rows of 6 (x w + b) [x, 1] [x, 1]^T
+    rng = np.random.default_rng(0)
+    layer = nn.Linear(3, 1, rng=rng, dtype=np.float64)
+    x = rng.standard_normal((4, 3))
+    flat = np.concatenate([layer.weight.data.ravel(), layer.bias.data])
+    v = rng.standard_normal(4)
+
+    def f(theta):
+        return (nn.functional_call(layer, {"weight": theta[:3].reshape(3, 1), "bias": theta[3:]}, x) ** 3).sum()
+
+    product = mg.grad(lambda theta: (mg.grad(f)(theta) * v).sum())(flat)
+    extended = np.concatenate([x, np.ones((4, 1))], 1)
+    hessian = (6 * (extended @ flat))[:, None, None] * extended[:, :, None] * extended[:, None, :]
+    np.testing.assert_allclose(product, hessian.sum(0) @ v, rtol=1e-12)
+
+
+def test_functional_call_nests():
+    class Product(nn.Module):
+        def __init__(self):
+            self.w = nn.Parameter(1.0)
+
+        def forward(self, x):
+            return self.w * x
+
+    module = Product()
+    inner = mg.grad(lambda y, x: nn.functional_call(module, {"w": x}, y))
+    assert mg.grad(lambda x: x * inner(2.0, x))(3.0) == 6
+    twice = lambda w, u: nn.functional_call(module, {"w": w}, nn.functional_call(module, {"w": u}, 5.0))  # noqa: E731
+    assert mg.grad(twice, (0, 1))(2.0, 3.0) == (15, 10)
+    assert module.w.item() == 1
+    assert module.w.grad is None
+
+
+@pytest.mark.parametrize("outer", [False, True])
+def test_functional_call_restores_after_an_exception(outer):
+    class Failing(nn.Module):
+        def __init__(self):
+            self.w = nn.Parameter([1.0, 2.0])
+
+        def forward(self):
+            assert self.w.data[0] == 5
+            raise KeyboardInterrupt
+
+    module = Failing()
+    module.w.grad = [3.0, 4.0]
+    before = snapshot(module)
+    call = lambda w: nn.functional_call(module, {"w": w})  # noqa: E731
+    with pytest.raises(KeyboardInterrupt):
+        mg.grad(call)(np.array([5.0, 6.0])) if outer else call(np.array([5.0, 6.0]))
+    assert_as_before(module, before)
+    np.testing.assert_array_equal(module.w.grad, [3, 4])
+    (module.w * 2).sum().backward()  # the mode of recording is as before too
+    np.testing.assert_array_equal(module.w.grad, [5, 6])
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "match"),
+    [
+        ({"wieght": np.ones((2, 3), np.float32)}, KeyError, r"no parameter 'wieght'; it has weight, bias"),
+        ({"weight": np.ones((1, 3), np.float32)}, ValueError, r"shape \(2, 3\).*shape \(1, 3\)"),
+        ({"bias": np.ones(3)}, TypeError, "float32.*float64"),
+    ],
+)
+def test_functional_call_refuses_what_does_not_fit(params, error, match):
+    layer = nn.Linear(2, 3)
+    before = snapshot(layer)
+    with pytest.raises(error, match=match):
+        nn.functional_call(layer, {"bias": np.zeros(3, np.float32), **params}, np.ones((1, 2)))
+    assert_as_before(layer, before)
+
+
+def test_functional_call_lets_gradients_reach_tensors_outside():
+    layer = nn.Linear(2, 1, bias=False, dtype=np.float64)
+    scale = mg.tensor(3.0, requires_grad=True)
+    nn.functional_call(layer, {"weight": np.ones((2, 1)) * scale}, [[1.0, 10.0]]).sum().backward()
+    assert scale.grad == 11
+    assert layer.weight.grad is None
+
+
+# --- copies ---
+
+
+def pickled(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickled])
+def test_copies_are_separate_keep_ties_and_carry_no_history(duplicate):
+    model = Net(np.random.default_rng(0)).eval()
+    ids = np.array([[1, 2]])
+    loss = (model(ids) ** 2).sum()  # the graph at hand must not come along
+    loss.backward()
+    twin = duplicate(model)
+    assert twin.tied is twin.embed.weight
+    assert names(twin) == names(model)
+    assert not twin.training
+    np.testing.assert_array_equal(twin(ids).data, model(ids).data)
+    for p, q in zip(model.parameters(), twin.parameters()):
+        assert type(q) is nn.Parameter
+        assert q.requires_grad
+        assert q._node.edges == ()
+        assert not np.shares_memory(p._array, q._array)
+        np.testing.assert_array_equal(p.grad, q.grad)
+        assert not np.shares_memory(p.grad, q.grad)
+    before = model.state_dict()
+    with mg.no_grad():
+        for q in twin.parameters():
+            q += 1.0
+    for name, p in model.named_parameters():
+        np.testing.assert_array_equal(p.data, before[name])
+    gradient = model.tied.grad.copy()
+    (twin(ids) ** 2).sum().backward()
+    np.testing.assert_array_equal(model.tied.grad, gradient)
+
+
+def test_a_model_that_keeps_a_tensor_with_history_cannot_be_copied_silently():
+    model = Net()
+    model.last = model(np.array([0]))
+    with pytest.raises(RuntimeError, match="detach"):
+        copy.deepcopy(model)
+
+
+def test_a_frozen_parameter_stays_frozen_in_a_copy():
+    model = Net()
+    model.scale.requires_grad = False
+    twin = copy.deepcopy(model)
+    assert not twin.scale.requires_grad
+    assert "scale" in twin.state_dict()
+
+
+# --- dtypes ---
+
+
+class Everything(nn.Module):
+    def __init__(self, dtype=np.float32):
+        rng = np.random.default_rng(0)
+        self.body = nn.Sequential(
+            nn.Linear(3, 4, rng=rng, dtype=dtype), mg.relu, nn.LayerNorm(4, dtype=dtype), nn.Dropout(0.5, rng=rng)
+        )
+        self.head = nn.Linear(4, 2, rng=rng, dtype=dtype)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [np.ones((2, 3)), np.ones((2, 3), int), np.ones((2, 3), bool), [[1.0, 2.0, 3.0]], [[1, 2, 3]],
+     mg.tensor(np.ones((2, 3))), np.ones((2, 3), np.float16)],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_net_keeps_its_dtype_whatever_constant_comes_in(x, dtype):
+    net = Everything(dtype)
+    y = net(x)
+    assert y.dtype == dtype
+    y.sum().backward()
+    assert all(p.grad.dtype == dtype for p in net.parameters())
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(3, 2), nn.LayerNorm(3)])
+def test_a_tracked_input_of_another_dtype_is_an_error(layer):
+    x = mg.tensor(np.ones((2, 3)), requires_grad=True)
+    with pytest.raises(TypeError, match="float32 was given a tensor of dtype float64"):
+        layer(x)
+    with pytest.raises(TypeError, match="float64"):
+        mg.grad(lambda x: layer(x).sum())(np.ones((2, 3)))
+    assert layer(x.astype(np.float32)).dtype == np.float32
+    assert layer(x.detach()).dtype == np.float32
+
+
+def used_and_dropped():
+    model = Net()
+    (model(np.array([0, 1])) ** 2).sum().backward()
+    mg.grad(lambda p: loss_of(model, p, np.array([0])))(dict(model.named_parameters()))
+    return [weakref.ref(model), *(weakref.ref(p) for p in model.parameters())]
+
+
+def test_a_dropped_model_is_freed_without_the_garbage_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        assert [r() for r in used_and_dropped()] == [None] * 7
+    finally:
+        gc.enable()
