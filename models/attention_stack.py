@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from minigrad import nn
+from minigrad.ops.shapes import concatenate
 from minigrad.tensor import Tensor, TensorLike
 from models.fc import FCStack
 from models.masks import at_entrance
 from models.positions import Learned, Relative, Sinusoidal
 from models.self_attention import SelfAttention
+
+KeysAndValues: TypeAlias = "tuple[Tensor, Tensor]"  # both (batch, heads, n, width per head)
 
 POSITIONS = ("none", "sinusoidal", "learned", "relative")
 
@@ -66,7 +69,7 @@ class Block(nn.Module):
         return self._add(x, self.fc(self._norm(-1, x)))
 
     def step(self, x: Tensor, cache: BlockCache) -> Tensor:
-        """forward() for one more vector (batch, 1, dim) of a decoder, given what the cache remembers of those before it."""
+        """forward() for one more vector (batch, 1, dim) of a decoder; the cache remembers those before it."""
         h = self._norm(0, x)
         keys, values = cache.append(*self.attention.keys_and_values(h))
         x = self._add(x, self.attention.look_up(h, keys, values))
@@ -85,25 +88,25 @@ class Block(nn.Module):
 class BlockCache:
     """Keys and values that one decoder block has computed: of its own vectors so far, and of the context, once."""
 
-    def __init__(self, context: tuple[Tensor, Tensor], context_valid: np.ndarray | None):
+    def __init__(self, context: KeysAndValues, context_valid: np.ndarray | None):
         self.context = context
         self.context_mask = None if context_valid is None else context_valid[:, None, None, :]
-        self._own: tuple[np.ndarray, np.ndarray] | None = None
+        self._own: KeysAndValues | None = None
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values up to now, (batch, heads, length, width)."""
-        new = (keys.data, values.data)
-        self._own = new if self._own is None else tuple(np.concatenate(pair, 2) for pair in zip(self._own, new))  # type: ignore[assignment]
-        assert self._own is not None
-        return Tensor(self._own[0]), Tensor(self._own[1])
+    def append(self, keys: Tensor, values: Tensor) -> KeysAndValues:
+        """All keys and values up to now."""
+        if self._own is not None:
+            keys, values = concatenate([self._own[0], keys], 2), concatenate([self._own[1], values], 2)
+        self._own = keys, values
+        return self._own
 
     def reorder(self, rows: np.ndarray) -> None:
         """Row i continues what row rows[i] has been, in all that is remembered."""
-        self.context = tuple(Tensor(t.data[rows]) for t in self.context)  # type: ignore[assignment]
+        self.context = self.context[0][rows], self.context[1][rows]
         if self.context_mask is not None:
             self.context_mask = self.context_mask[rows]
         if self._own is not None:
-            self._own = tuple(array[rows] for array in self._own)  # type: ignore[assignment]
+            self._own = self._own[0][rows], self._own[1][rows]
 
 
 class AttentionStack(nn.Module):
@@ -135,7 +138,8 @@ class AttentionStack(nn.Module):
     ):
         if positions not in POSITIONS:
             raise ValueError(f"positions is one of {', '.join(POSITIONS)}, not {positions!r}")
-        self.dtype = np.dtype(dtype)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.cross = cross
         self.positions: nn.Module | None = None
         if positions == "sinusoidal":
             self.positions = Sinusoidal(dim, position_scale)
@@ -167,11 +171,17 @@ class AttentionStack(nn.Module):
         *,
         valid: np.ndarray | None = None,
         mask: np.ndarray | None = None,
-        context: Tensor | None = None,
+        context: TensorLike | None = None,
         context_valid: np.ndarray | None = None,
     ) -> Tensor:
-        """x: (batch, n, dim); valid, mask, context as in SelfAttention; returns (batch, n, dim)."""
+        """x: (batch, n, dim); valid, mask, context as in SelfAttention; returns (batch, n, dim).
+
+        A stack made with cross=True must be given a context, another must not (ValueError).
+        """
+        if (context is not None) != self.cross or (context_valid is not None and not self.cross):
+            raise ValueError("a stack made with cross=True needs a context, and one made without it takes none")
         h = at_entrance(x, valid, self.dtype)
+        context = None if context is None else at_entrance(context, context_valid, self.dtype)
         if self.positions is not None:
             h = self.positions(h, valid)
         for block in self.blocks:
@@ -180,9 +190,8 @@ class AttentionStack(nn.Module):
 
     def caches(self, context: Tensor, context_valid: np.ndarray | None) -> list[BlockCache]:
         """Empty caches for step(), one a block; the keys and values of the context are computed here, once."""
-        return [
-            BlockCache(block.cross.keys_and_values(context), context_valid) for block in self.blocks if block.cross is not None
-        ]
+        crossing = [block.cross for block in self.blocks if block.cross is not None]
+        return [BlockCache(cross.keys_and_values(context), context_valid) for cross in crossing]
 
     def step(self, x: Tensor, caches: list[BlockCache], place: int) -> Tensor:
         """forward() for the vector (batch, 1, dim) at one more place, from caches of all before it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -36,10 +37,10 @@ class FCStack(nn.Module):
             raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
         if len(sizes) < 2:
             raise ValueError(f"an FC stack needs the widths of its input and its output, and was given {tuple(sizes)}")
-        self.layers = [nn.Linear(n_in, n_out, rng=rng, dtype=dtype) for n_in, n_out in zip(sizes, sizes[1:])]
+        self.layers = [nn.Linear(n_in, n_out, rng=rng, dtype=dtype) for n_in, n_out in itertools.pairwise(sizes)]
         if activation == "relu":
-            for layer, n_in, n_out in zip(self.layers[:-1], sizes, sizes[1:]):
-                layer.weight = nn.Parameter(init.he_uniform((n_in, n_out), rng, dtype))
+            for layer, shape in zip(self.layers[:-1], itertools.pairwise(sizes)):
+                layer.weight = nn.Parameter(init.he_uniform(shape, rng, dtype))
         self.activation = ACTIVATIONS[activation]
         self.dropout = nn.Dropout(dropout)
 
@@ -48,7 +49,7 @@ class FCStack(nn.Module):
         h = at_entrance(x, valid, self.layers[0].weight.dtype) if valid is not None else x
         for layer in self.layers[:-1]:
             h = self.dropout(self.activation(layer(h)))
-        return self.layers[-1](h)  # type: ignore[no-any-return]
+        return self.layers[-1](h)
 
 
 class WindowFC(nn.Module):
@@ -79,4 +80,4 @@ class WindowFC(nn.Module):
         beyond = wrap(np.zeros((batch, self.neighbours, dim), t.dtype), None)
         padded = concatenate([beyond, t, beyond], axis=1)
         windows = concatenate([padded[:, i : i + n] for i in range(2 * self.neighbours + 1)], axis=-1)
-        return self.fc(windows)  # type: ignore[no-any-return]
+        return self.fc(windows)

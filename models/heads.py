@@ -1,4 +1,4 @@
-"""What a model reads and what it says: word features or frames in; a label per vector, or one for the whole set, out."""
+"""What a model reads and says: word features or frames in; a label per vector, or one for the whole set, out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from numpy.typing import DTypeLike
 from minigrad import nn
 from minigrad.ops.elementwise import where
 from minigrad.tensor import Tensor, TensorLike
-from models.masks import at_entrance, check_valid
+from models.masks import at_entrance, check_valid, ids_at_entrance
 
 
 class SummedEmbedding(nn.Module):
-    """The vector of a word: the sum of its features' embeddings, normalised. ids: integers (batch, n, features), 0 is padding."""
+    """The vector of a word: the sum of its features' embeddings, normalised.
+
+    ids: integers (batch, n, features) below n; 0 is no feature. What stands in padding is not read.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,8 @@ class SummedEmbedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: np.ndarray, *, valid: np.ndarray | None = None) -> Tensor:
-        return self.dropout(self.norm(self.embedding(ids).sum(-2)))  # type: ignore[no-any-return]
+        """Vectors (batch, n, dim)."""
+        return self.dropout(self.norm(self.embedding(ids_at_entrance(ids, valid)).sum(-2)))
 
 
 class FrameProjection(nn.Module):
@@ -50,7 +54,7 @@ class FrameProjection(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, frames: TensorLike, *, valid: np.ndarray | None = None) -> Tensor:
-        return self.dropout(self.linear(at_entrance(frames, valid, self.linear.weight.dtype)))  # type: ignore[no-any-return]
+        return self.dropout(self.linear(at_entrance(frames, valid, self.linear.weight.dtype)))
 
 
 class PerVector(nn.Module):
@@ -73,11 +77,14 @@ class PerVector(nn.Module):
         self.labels = nn.Linear(dim, labels, rng=rng, dtype=dtype)
 
     def forward(self, x: Any, *, valid: np.ndarray | None = None) -> Tensor:
-        return self.labels(self.body(self.inputs(x, valid=valid), valid=valid))  # type: ignore[no-any-return]
+        return self.labels(self.body(self.inputs(x, valid=valid), valid=valid))
 
 
 class Single(nn.Module):
-    """One label for the whole set: inputs -> body -> mean over the real vectors -> linear. Returns logits (batch, labels)."""
+    """One label for the whole set: inputs -> body -> mean over the real vectors -> linear.
+
+    Otherwise like PerVector. Returns logits (batch, labels).
+    """
 
     def __init__(
         self,
@@ -93,7 +100,7 @@ class Single(nn.Module):
         self.labels = nn.Linear(dim, labels, rng=rng, dtype=dtype)
 
     def forward(self, x: Any, *, valid: np.ndarray | None = None) -> Tensor:
-        return self.labels(mean_pool(self.body(self.inputs(x, valid=valid), valid=valid), valid))  # type: ignore[no-any-return]
+        return self.labels(mean_pool(self.body(self.inputs(x, valid=valid), valid=valid), valid))
 
 
 def mean_pool(h: Tensor, valid: np.ndarray | None) -> Tensor:
@@ -107,5 +114,5 @@ def mean_pool(h: Tensor, valid: np.ndarray | None) -> Tensor:
     if valid is None:
         return h.sum(1) * (1 / max(h.shape[1], 1))
     check_valid(valid, h.shape)
-    count = np.maximum(valid.sum(1, keepdims=True), 1).astype(h.dtype)
+    count: np.ndarray = np.maximum(valid.sum(1, keepdims=True), 1).astype(h.dtype)
     return where(valid[..., None], h, h.dtype.type(0)).sum(1) / count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from minigrad.nn.module import as_input
@@ -29,7 +31,8 @@ def window_mask(n: int, neighbours: int) -> np.ndarray:
            [0, 1, 1]])
     """
     place = np.arange(n)
-    return np.abs(place[:, None] - place) <= neighbours
+    near: np.ndarray = np.abs(place[:, None] - place) <= neighbours
+    return near
 
 
 def check_valid(valid: np.ndarray | None, shape: tuple[int, ...], name: str = "valid") -> None:
@@ -42,7 +45,7 @@ def check_valid(valid: np.ndarray | None, shape: tuple[int, ...], name: str = "v
         raise ValueError(f"{name} has shape {valid.shape}, and the vectors of shape {shape} need {shape[:2]}")
 
 
-def at_entrance(x: TensorLike, valid: np.ndarray | None, dtype: np.dtype[np.floating]) -> Tensor:
+def at_entrance(x: TensorLike, valid: np.ndarray | None, dtype: np.dtype[Any]) -> Tensor:
     """x (batch, n, dim) as a tensor of a model's dtype with 0 in the place of padded vectors, whatever stood there."""
     t = as_input(x, dtype)
     if t.ndim != 3:
@@ -51,3 +54,10 @@ def at_entrance(x: TensorLike, valid: np.ndarray | None, dtype: np.dtype[np.floa
     if valid is None or valid.all():
         return t
     return where(valid[..., None], t, t.dtype.type(0))
+
+
+def ids_at_entrance(ids: Any, valid: np.ndarray | None) -> np.ndarray:
+    """ids (batch, n) or (batch, n, features) with 0 in the place of padding, where any number may stand (-1, -100)."""
+    array = np.asarray(ids)
+    check_valid(valid, array.shape)
+    return array if valid is None else np.where(valid.reshape(valid.shape + (1,) * (array.ndim - 2)), array, 0)

@@ -1,4 +1,4 @@
-"""Where a vector stands in its sequence: sinusoidal or learned vectors to be added, or a learned bias on the scores by distance."""
+"""Where a vector stands: sinusoidal or learned vectors to be added, or a learned bias on the scores by distance."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from minigrad.tensor import Tensor
 
 
 def numbers(n: int, valid: np.ndarray | None, start: int = 0) -> np.ndarray:
-    """Position numbers (n,), or (batch, n) counted over the real vectors only, so that padding on either side changes nothing.
+    """Position numbers (n,), or (batch, n) counted over the real vectors, so that padding on a side changes nothing.
 
     >>> numbers(4, np.array([[False, True, True, True]]))
     array([[0, 0, 1, 2]])
     """
     if valid is None or valid.all():
         return np.arange(start, start + n)
-    return start + np.maximum(valid.cumsum(-1) - 1, 0)
+    counted: np.ndarray = start + np.maximum(valid.cumsum(-1) - 1, 0)
+    return counted
 
 
 def sinusoids(places: np.ndarray, dim: int) -> np.ndarray:
@@ -50,7 +51,7 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """Adds a learned vector for each of the first `max_length` places; ValueError for a longer sequence."""
+    """Adds a learned vector for each of the first `max_length` places; ValueError for more real vectors than that."""
 
     def __init__(
         self, max_length: int, dim: int, *, rng: np.random.Generator | None = None, dtype: DTypeLike = np.float32
@@ -59,12 +60,13 @@ class Learned(nn.Module):
         self.max_length = max_length
 
     def forward(self, x: Tensor, valid: np.ndarray | None = None, start: int = 0) -> Tensor:
-        if start + x.shape[1] > self.max_length:
+        places = numbers(x.shape[1], valid, start)
+        if places.size and places.max() >= self.max_length:
             raise ValueError(
-                f"learned positions reach {self.max_length} vectors, and the sequence has {start + x.shape[1]}: "
+                f"learned positions reach {self.max_length} vectors, and the sequence has {places.max() + 1}: "
                 "make the model with a larger max_length"
             )
-        return x + self.table(numbers(x.shape[1], valid, start))
+        return x + self.table(places)
 
 
 # Where heads start to look, nearest first; the rest of them start undecided.
@@ -72,9 +74,10 @@ _NEAR = (-1, 1, -2, 2, 0, -3)
 
 
 class Relative(nn.Module):
-    """A learned bias per head and distance, to be added to the scores; distances beyond `clip` share one (Shaw et al. 2018).
+    """A learned bias per head and distance, to be added to the scores; distances beyond `clip` share one.
 
-    Three heads of four start with +`strength` on one near distance, so that they look at that neighbour from the beginning.
+    Clipped distances: Shaw et al. 2018, arXiv:1803.02155. The first three quarters of the heads (one at least, six at
+    most) start with +`strength` on one near distance each, so that they look at that neighbour from the beginning.
     """
 
     def __init__(self, heads: int, clip: int = 8, *, strength: float = 4.0, dtype: DTypeLike = np.float32):
@@ -91,7 +94,7 @@ class Relative(nn.Module):
         return reshape(matmul(self.table, chosen), (self.table.shape[0], n_query, n_key))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _one_hot_distances(n_query: int, n_key: int, clip: int, dtype: np.dtype[np.floating]) -> np.ndarray:
     """(2 clip + 1, query * key): a column with a single 1 for each pair, at its clipped distance.
 

@@ -20,7 +20,7 @@ def greedy(step: Step, bos: Any, eos: int, max_length: int) -> list[np.ndarray]:
     >>> greedy(next_symbol, [0, 2], eos=3, max_length=5)
     [array([1, 2]), array([], dtype=int64)]
     """
-    ids = np.asarray(bos).reshape(-1, 1)
+    ids = _start(bos)
     ended = np.zeros(len(ids), bool)
     for _ in range(max_length):
         if ended.all():
@@ -33,16 +33,19 @@ def greedy(step: Step, bos: Any, eos: int, max_length: int) -> list[np.ndarray]:
 def beam_search(
     step: Step, bos: Any, eos: int, beam: int, max_length: int, length_penalty: float = 0.0
 ) -> list[np.ndarray]:
-    """The best sequence that a search with `beam` hypotheses a row finds, by log-probability / length ** length_penalty.
+    """The sequence with the greatest log-probability / length ** length_penalty that `beam` hypotheses a row find.
 
-    The length counts the generated symbols, `eos` included. A row stops when no hypothesis still alive could overtake its best
-    finished one. step and the rest as in `greedy`, which beam 1 equals; step.reorder(rows), where it exists, is
-    called before the next step with the row that each row continues.
+    The length counts the generated symbols, `eos` included. A row stops when no hypothesis still alive could overtake
+    its best finished one. step, the other arguments and the result are as in `greedy`, which beam 1 equals; the rows
+    that step is given are the hypotheses of the first start symbol, then those of the second, and so on.
+    step.reorder(rows), where it exists, is called before the next step with the row that each row continues.
     """
     if beam < 1:
         raise ValueError(f"a beam has at least one hypothesis, and {beam} was given")
-    ids = np.asarray(bos).reshape(-1, 1)
+    ids = _start(bos)
     batch = len(ids)
+    if batch == 0:
+        return []
     alive = np.zeros((batch, 1))  # log-probabilities; -inf: an empty place of the beam
     best: list[tuple[float, np.ndarray]] = [(-np.inf, ids[b, 1:]) for b in range(batch)]
 
@@ -71,6 +74,14 @@ def beam_search(
         if hasattr(step, "reorder"):
             step.reorder(rows)
     return [_until(symbols, eos) for _, symbols in best]
+
+
+def _start(bos: Any) -> np.ndarray:
+    """(batch, 1)"""
+    ids = np.asarray(bos).reshape(-1, 1)
+    if ids.size and ids.dtype.kind not in "iu":
+        raise TypeError(f"start symbols are integers, and these are of dtype {ids.dtype}")
+    return ids.astype(np.int64)
 
 
 def _until(symbols: np.ndarray, eos: int) -> np.ndarray:

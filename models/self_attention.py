@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,11 +29,13 @@ class SelfAttention(nn.Module):
     """Every vector asks (query), every vector is asked (key), and what it answers (value) is averaged by relevance.
 
     With row vectors and one head, for x (n, dim), in the lecture's letters: q = x Wq, k = x Wk, v = x Wv; alpha = q k^T
-    (query, key), divided by sqrt(key_dim) when score is "scaled_dot"; alpha' = softmax of alpha over the keys; b = alpha' v.
+    (query, key), divided by sqrt(key_dim) when score is "scaled_dot"; alpha' = softmax of alpha over the keys;
+    b = alpha' v.
 
     dim: width of the vectors; heads; key_dim, value_dim: widths per head (dim / heads unless given).
-    score: "scaled_dot", "dot" (the lecture's), or "additive": u . tanh(q + k), with a learned u per head (Bahdanau et al. 2015).
-    normalise: "softmax", or "relu" (which leaves the sum of the weights open). positions: None, "relative", or a Relative.
+    score: "scaled_dot", "dot" (the lecture's), or "additive": u . tanh(q + k), with a learned u per head (Bahdanau et
+    al. 2015). normalise: "softmax", or "relu" (which leaves the sum of the weights open).
+    positions: None, "relative", or a Relative of as many heads.
     Returns (batch, n, dim); with one head, which has no output projection, (batch, n, value_dim).
     """
 
@@ -47,10 +52,15 @@ class SelfAttention(nn.Module):
         rng: np.random.Generator | None = None,
         dtype: DTypeLike = np.float32,
     ):
+        self._watcher: Callable[[np.ndarray], None] | None = None
         if score not in SCORES or normalise not in NORMALISERS:
-            raise ValueError(f"score is one of {SCORES} and normalise of {NORMALISERS}; given: {score!r}, {normalise!r}")
-        if positions not in (None, "relative") and not isinstance(positions, Relative):
-            raise ValueError(f'positions of a SelfAttention is None, "relative" or a Relative, not {positions!r}')
+            raise ValueError(f"score is in {SCORES} and normalise in {NORMALISERS}; given: {score!r}, {normalise!r}")
+        if positions == "relative":
+            positions = Relative(heads, dtype=dtype)
+        if positions is not None and (not isinstance(positions, Relative) or len(positions.table) != heads):
+            raise ValueError(
+                f'positions of a SelfAttention is None, "relative" or a Relative of {heads} heads, not {positions!r}'
+            )
         if (key_dim is None or value_dim is None) and dim % heads:
             raise ValueError(f"{heads} heads do not divide a width of {dim}: pass key_dim and value_dim")
         self.heads, self.score, self.normalise = heads, score, normalise
@@ -62,7 +72,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(heads * self.value_dim, dim, bias=False, rng=rng, dtype=dtype) if heads > 1 else None
         if score == "additive":
             self.u = nn.Parameter(init.normal((heads, 1, self.key_dim), self.key_dim**-0.5, rng, dtype))
-        self.positions = Relative(heads, dtype=dtype) if positions == "relative" else positions
+        self.positions = positions
 
     def forward(
         self,
@@ -115,9 +125,15 @@ class SelfAttention(nn.Module):
         """The output for queries from x (batch, n, dim). mask: boolean, broadcast to (batch, heads, query, key)."""
         queries = self._split_heads(self.query(x))
         bias = self.positions(x.shape[1], keys.shape[2]) if self.positions is not None else None
-        if self.score != "additive" and self.normalise == "softmax" and not need_weights:
+        if self.score != "additive" and self.normalise == "softmax" and not need_weights and self._watcher is None:
             return self._join_heads(attention(queries, keys, values, mask=mask, bias=bias, scale=self._scale()))
+        if mask is not None:  # as in attention: 0 for what is never used, since 0 times a NaN would not be 0
+            looking, looked_at = mask.any(-1, keepdims=True), np.swapaxes(mask.any(-2, keepdims=True), -1, -2)
+            queries = where(looking, queries, 0.0)
+            keys, values = where(looked_at, keys, 0.0), where(looked_at, values, 0.0)
         weights = self._weights(queries, keys, mask, bias)
+        if self._watcher is not None:
+            self._watcher(weights.numpy())
         output = self._join_heads(matmul(weights, values))
         return (output, weights) if need_weights else output
 
@@ -140,7 +156,8 @@ class SelfAttention(nn.Module):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         batch, n, width = x.shape
-        return swapaxes(reshape(x, (batch, n, self.heads, width // self.heads)), 1, 2)  # (batch, heads, n, width per head)
+        split = reshape(x, (batch, n, self.heads, width // self.heads))
+        return swapaxes(split, 1, 2)  # (batch, heads, n, width per head)
 
     def _join_heads(self, x: Tensor) -> Tensor:
         batch, heads, n, width = x.shape
@@ -155,8 +172,24 @@ class SelfAttention(nn.Module):
         if mask is not None:
             mask = mask[:, None] if getattr(mask, "ndim", 0) == 3 else mask
             check_mask(mask, scores, "scores")
+            if mask.ndim < 2:
+                raise ValueError(f"a mask is (query, key) or has batch and heads before these, not {mask.shape}")
         if real_keys is None or real_keys.all():
             return mask
         check_valid(real_keys, (x_shape[0], k_shape[2]))
         columns = real_keys[:, None, None, :]
         return columns if mask is None else mask & columns
+
+
+@contextmanager
+def watch_attention(model: nn.Module) -> Iterator[dict[str, np.ndarray]]:
+    """In the with block, a dict that gets each SelfAttention's last weights (batch, heads, query, key), by its path."""
+    seen: dict[str, np.ndarray] = {}
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, SelfAttention)]
+    try:
+        for name, layer in layers:
+            layer._watcher = partial(seen.__setitem__, name)
+        yield seen
+    finally:
+        for _, layer in layers:
+            layer._watcher = None

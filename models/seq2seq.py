@@ -15,11 +15,11 @@ from minigrad.ops.linalg import matmul
 from minigrad.ops.shapes import transpose
 from minigrad.tensor import Tensor
 from models.attention_stack import AttentionStack
-from models.masks import causal_mask
+from models.masks import causal_mask, ids_at_entrance
 
 
 class Seq2Seq(nn.Module):
-    """An encoder over the source, and a causal decoder with cross-attention to it, which shares its embedding with the output.
+    """An encoder over the source, and a causal decoder with cross-attention to it; output and target share a table.
 
     n_source, n_target: sizes of the vocabularies, id 0 is padding in both. Other arguments as in AttentionStack.
     """
@@ -57,20 +57,24 @@ class Seq2Seq(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.root = math.sqrt(dim)
 
-    def forward(self, source: np.ndarray, target: np.ndarray, *, source_valid: np.ndarray, target_valid: np.ndarray) -> Tensor:
+    def forward(
+        self, source: np.ndarray, target: np.ndarray, *, source_valid: np.ndarray, target_valid: np.ndarray
+    ) -> Tensor:
         """Logits of each next symbol, (batch, m, n_target), when the decoder reads the right symbols (teacher forcing).
 
-        source: ids (batch, n); target: ids (batch, m), beginning with the start symbol; *_valid: boolean, which are real.
+        source: ids (batch, n); target: ids (batch, m), beginning with the start symbol; *_valid: boolean, which of
+        them are real (what stands elsewhere is not read).
         """
         context = self.encode(source, source_valid)
-        vectors = self.dropout(self.target(target) * self.root)
-        mask = causal_mask(target.shape[1])
+        vectors = self.dropout(self.target(ids_at_entrance(target, target_valid)) * self.root)
+        mask = causal_mask(vectors.shape[1])
         h = self.decoder(vectors, valid=target_valid, mask=mask, context=context, context_valid=source_valid)
         return self._logits(h)
 
     def encode(self, source: np.ndarray, source_valid: np.ndarray) -> Tensor:
         """The source as vectors (batch, n, dim)."""
-        return self.encoder(self.dropout(self.source(source) * self.root), valid=source_valid)  # type: ignore[no-any-return]
+        vectors = self.dropout(self.source(ids_at_entrance(source, source_valid)) * self.root)
+        return self.encoder(vectors, valid=source_valid)
 
     def _logits(self, h: Tensor) -> Tensor:
         return matmul(h, transpose(self.target.weight))
@@ -81,7 +85,7 @@ class Seq2Seq(nn.Module):
 
 
 class DecoderStep:
-    """ids (batch, length) -> log-probabilities of the next symbol; keys and values of earlier symbols are remembered."""
+    """ids (batch, length) -> log-probabilities (batch, n_target) of the next symbol, from caches of all before it."""
 
     @no_grad()
     def __init__(self, model: Seq2Seq, source: np.ndarray, source_valid: np.ndarray):
@@ -92,7 +96,7 @@ class DecoderStep:
     @no_grad()
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         if ids.shape[1] != self._seen + 1:
-            raise ValueError(f"a decoder that has read {self._seen} symbols reads one more at a time, not {ids.shape[1]}")
+            raise ValueError(f"this decoder has read {self._seen} symbols and reads one more, not up to {ids.shape[1]}")
         model = self._model
         vectors = model.target(ids[:, -1:]) * model.root
         h = model.decoder.step(vectors, self._caches, self._seen)
