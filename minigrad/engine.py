@@ -1,7 +1,8 @@
-"""The recorded graph and the backward pass over it: nodes, grad mode, what was written when, ops by name. No mathematics.
+"""The recorded graph and the backward pass over it: nodes, grad mode, writes in place, ops by name. No mathematics.
 
 A graph is plain data. Every recorded call leaves one `Node` with its op, what its gradient rules need, and edges to
-the nodes of its operands. Edges hold nodes, never tensors, so a graph has no reference cycles and a result that is dropped frees it.
+the nodes of its operands. Edges hold nodes, never tensors, so a graph has no reference cycles and a result that is
+dropped frees it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from heapq import heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,10 +28,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 _clock = itertools.count(1)
 
 
-class _State(threading.local):
-    """What each thread has for itself: whether calls are recorded, and how many transforms are running."""
+def next_tick() -> int:
+    return next(_clock)
 
-    recording: bool = True
+
+ON, COMPLETE = 1, 2  # recording what rules need; recording every argument, the output and the caller's line too
+
+
+class _State(threading.local):
+    """What each thread has for itself: how calls are recorded, and how many transforms are running."""
+
+    recording: int = ON  # 0: not at all
+    mode: int = ON  # what recording is switched on to
     depth: int = 0
 
 
@@ -40,14 +50,24 @@ state = _State()
 
 
 class Notes:
-    """What only some nodes have: hooks, and a gradient that is kept (every leaf; others after retain_grad)."""
+    """What only some nodes have: hooks; a gradient that is kept (every leaf; others after retain_grad); the whole call."""
 
-    __slots__ = ("grad", "hooks", "retain")
+    __slots__ = ("call", "grad", "hooks", "retain")
 
     def __init__(self, retain: bool = False) -> None:
         self.grad: np.ndarray | None = None
         self.hooks: dict[int, Callable[[Any], Any]] = {}
         self.retain = retain
+        self.call: Call | None = None
+
+
+class Call(NamedTuple):
+    """A recorded call in full: every argument's value, the output, and the file and line outside minigrad that made it."""
+
+    arguments: Sequence[Any]
+    output: Any
+    file: str
+    line: int
 
 
 class Node:
@@ -91,6 +111,16 @@ def is_leaf(node: Node) -> bool:
     return node.op is None and not node.edges and not node.levels
 
 
+def keep_call(node: Node, arguments: Sequence[Any], output: Any) -> None:
+    """Note the whole call on its node, as study.recording() asks."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "minigrad":
+        frame = frame.f_back
+    if node.notes is None:
+        node.notes = Notes()
+    node.notes.call = Call(arguments, output, frame.f_code.co_filename, frame.f_lineno)
+
+
 _FREED: Any = object()  # stands in `saved` of a node whose graph has been freed
 
 
@@ -98,38 +128,40 @@ _FREED: Any = object()  # stands in `saved` of a node whose graph has been freed
 
 
 def backward_pass(
-    root: Node,
-    cotangent: Array,
+    roots: Iterable[tuple[Node, Array]],
     *,
     inputs: Collection[Node] | None = None,
     transform: Transform | None = None,
     recorded: bool = False,
     retain: bool = False,
 ) -> dict[Node, Array]:
-    """Pull `cotangent` from `root` back to the leaves, or to `inputs`.
+    """Pull each root's cotangent back to the leaves, or to `inputs`.
 
-    Without `inputs` the gradients are added to the leaves' `.grad` once the whole pass has succeeded. With them the pass
-    follows only what depends on the inputs of `transform`, stops at `inputs`, and returns {node: gradient}. A `recorded`
-    pass hands Tensors to the rules, so that the pass itself can be differentiated; it frees nothing.
+    Without `inputs` the gradients are added to the leaves' `.grad` once the whole pass has succeeded. With them the
+    pass follows only what depends on the inputs of `transform`, stops at `inputs`, and returns {node: gradient}. A
+    `recorded` pass hands Tensors to the rules, so that the pass itself can be differentiated; it frees nothing.
     """
-    cotangents: dict[Node, Array] = {root: cotangent}
+    cotangents: dict[Node, Array] = {}
+    for root, g in roots:
+        cotangents[root] = cotangents[root] + g if root in cotangents else g
     owned: set[Node] = set()  # nodes whose cotangent is a sum made by this pass, which may be added to in place
-    heap = [(-root.tick, root)]
+    heap = sorted((-root.tick, root) for root in cotangents)
     found: dict[Node, Array] = {}
     kept: list[tuple[Node, Array]] = []
     keep_graph = retain or recorded
     level, since = (transform.level, transform.since) if transform is not None else (0, 0)
-    was_recording, state.recording = state.recording, recorded
+    was_recording, state.recording = state.recording, state.mode if recorded else 0
     try:
         with np.errstate(all="ignore"):
             while heap:
                 node = heappop(heap)[1]
                 g = cotangents.pop(node)
-                if node.notes is not None:
+                is_input = inputs is not None and node in inputs
+                if node.notes is not None and not (is_input and transform is None):
                     g = _run_hooks(node, g, recorded)
                     if node.notes.retain:
                         kept.append((node, g))
-                if inputs is not None and node in inputs:
+                if is_input:
                     found[node] = g
                     continue
                 edges = node.edges
@@ -138,7 +170,9 @@ def backward_pass(
                     if call not in cotangents:
                         cotangents[call] = [None] * len(call.shape)
                         heappush(heap, (-call.tick, call))
-                    cotangents[call][node.index] = g
+                    parts = cotangents[call]
+                    before = parts[node.index]  # a recorded rule that needs y has output nodes of its own
+                    parts[node.index] = g if before is None else before + g
                     continue
                 if node.saved is _FREED:
                     raise RuntimeError(_FREED_MESSAGE)
@@ -146,7 +180,7 @@ def backward_pass(
                     gradients: Iterable[Array] = (g,)
                 else:
                     if _last_write > node.tick:
-                        _check_unwritten(node)
+                        _check_unwritten(node, node.tick)
                     if type(g) is list:
                         g = _fill_missing(node, g)
                     gradients = node.op.vjp(node, g, recorded)
@@ -240,12 +274,12 @@ def _sum_to(g: Array, shape: tuple[int, ...], node: Node) -> Array:
 class Transform:
     """A running transform of this thread: a context in which calls are recorded, with a level of its own.
 
-    Its inputs are nodes that carry the level's bit. A node depends on them if it carries the bit too and is not older than they
-    are (results of an earlier transform of the same depth may live on and carry the same bit).
+    Its inputs are nodes that carry the level's bit. A node depends on them if it carries the bit too and is not older
+    than they are (results of an earlier transform of the same depth may live on and carry the same bit).
     """
 
     def __enter__(self) -> Transform:
-        self._was_recording, state.recording = state.recording, True
+        self._was_recording, state.recording = state.recording, state.mode
         state.depth += 1
         self.level = 1 << state.depth
         self.since = next(_clock)
@@ -291,7 +325,7 @@ class no_grad:  # noqa: N801  (a context manager spelled like a function, as eve
     def __enter__(self) -> None:
         stack = self._former.__dict__.setdefault("stack", [])
         stack.append(state.recording)
-        state.recording = False
+        state.recording = 0
 
     def __exit__(self, *exc: object) -> None:
         state.recording = self._former.stack.pop()
@@ -337,8 +371,9 @@ def _no_grad_generator(function: Callable[..., Any]) -> Callable[..., Generator[
 
 # --- in-place writes ---------------------------------------------------------------------------------------------
 
-# Which bytes of which buffer were written, and when: {id(buffer): (weak reference, {(low, high): tick})}. Views and detached tensors
-# share a buffer, so this is a version shared by all of them, and tensors that nobody writes to pay nothing for it.
+# Which bytes of which buffer were written, and when: {id(buffer): (weak reference, {(low, high): tick})}. Views and
+# detached tensors share a buffer, so this is a version shared by all of them, and tensors that nobody writes to pay
+# nothing for it.
 _writes: dict[int, tuple[weakref.ref[np.ndarray], dict[tuple[int, int], int]]] = {}
 _last_write = 0
 _write_lock = threading.Lock()
@@ -380,13 +415,28 @@ def _arrays_in(saved: Any) -> Iterable[np.ndarray]:
             yield from _arrays_in(item)
 
 
-def _check_unwritten(node: Node) -> None:
+def _check_unwritten(node: Node, since: int) -> None:
     for array in _arrays_in(node.saved):
-        if _written_since(array, node.tick):
+        if _written_since(array, since):
             raise RuntimeError(
-                f"an array of shape {array.shape} that {node.op} saved for its gradient has been written in place since: "
-                "run backward before the write, or compute with a copy of the tensor"
+                f"an array of shape {array.shape} that {node.op} saved for its gradient has been written in place "
+                "since: run backward before the write, or compute with a copy of the tensor"
             )
+
+
+def check_unwritten(roots: Iterable[Node], since: int) -> None:
+    """RuntimeError if an array that the graph of the roots uses was written in place after the tick `since`."""
+    if _last_write <= since:
+        return
+    seen = set(roots)
+    stack = list(seen)
+    while stack:
+        node = stack.pop()
+        if node.tick > since:
+            _check_unwritten(node, since)
+            new = [edge for edge in node.edges if edge not in seen]
+            seen.update(new)
+            stack += new
 
 
 # --- ops by name -------------------------------------------------------------------------------------------------

@@ -15,12 +15,24 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
-from minigrad.engine import OPS, Array, Node, OutputNode, Transform, backward_pass, register, state
+from minigrad.engine import (
+    COMPLETE,
+    OPS,
+    Array,
+    Node,
+    OutputNode,
+    Transform,
+    backward_pass,
+    keep_call,
+    register,
+    state,
+)
 from minigrad.tensor import Tensor, wrap
 
 P = ParamSpec("P")
@@ -68,7 +80,7 @@ def _need(values: list[Any], i: int) -> Any:
 
 
 class Op(Generic[P]):
-    """One differentiable function: `op(...)` returns a Tensor and records the call if an argument requires a gradient."""
+    """One differentiable function: calling it returns a Tensor, and records the call if an argument is tracked."""
 
     def __init__(self, forward: Callable[P, Any], sequence: str | None = None):
         functools.update_wrapper(cast(Any, self), forward)
@@ -82,7 +94,7 @@ class Op(Generic[P]):
         self._defaults = [_MISSING if p.default is p.empty else p.default for p in parameters]
         self._n_positional = sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
         # A call with just so many positional arguments needs no binding.
-        self._arity = len(parameters) if self._n_positional == len(parameters) else -1
+        self._arity = len(parameters) if self._n_positional == len(parameters) and sequence is None else -1
         self._sequence = self._index[sequence] if sequence is not None else -1
         self._rules: dict[int, Rule] = {}
         self._needs: dict[int, tuple[int, ...]] = {}
@@ -134,8 +146,8 @@ class Op(Generic[P]):
         if name.endswith("_shape") and name[:-6] in self._index:
             return ~self._index[name[:-6]]
         raise TypeError(
-            f"a gradient rule of {self.name} needs {name!r}, which is none of its arguments ({', '.join(self._names)}), "
-            "their shapes (as x_shape), or its output (y)"
+            f"a gradient rule of {self.name} needs {name!r}, which is none of its arguments "
+            f"({', '.join(self._names)}), their shapes (as x_shape), or its output (y)"
         )
 
     def _rule_for(self, position: int) -> Rule:
@@ -153,6 +165,8 @@ class Op(Generic[P]):
         bound: Sequence[Any] = args
         if kwargs or len(args) != self._arity:
             bound = self._bind(args, kwargs)
+            if self._sequence >= 0:
+                return self._call_sequence(bound)
         values: list[Any] = []
         tracked: tuple[int, ...] = ()
         edges: tuple[Node, ...] = ()
@@ -166,20 +180,22 @@ class Op(Generic[P]):
                     levels |= node.levels
                 x = x._array
             elif type(x) is list or type(x) is tuple:
-                if position == self._sequence:
-                    return self._call_sequence(bound)
                 x = _constant(x, position in self._rules)
             values.append(x)
         y = self.forward(*values)
         if type(y) is not np.ndarray:
             if type(y) is tuple:
-                return self._record_outputs(values, y, tracked, edges, levels)
+                return self._record_outputs(values, y, tracked, edges, levels)  # type: ignore[no-any-return]
             y = np.asarray(y)
-        if not edges or not state.recording:
+        recording = state.recording
+        if not edges or not recording:
             return wrap(y, None)
         values.append(y)
         plan = self._plans.get(tracked) or self._plan(tracked)
-        return wrap(y, Node(self, plan, plan.save(values), edges, levels, y.shape, y.dtype))
+        node = Node(self, plan, plan.save(values), edges, levels, y.shape, y.dtype)
+        if recording == COMPLETE:
+            keep_call(node, values[:-1], y)
+        return wrap(y, node)
 
     def _plan(self, tracked: tuple[int, ...]) -> _Plan:
         plan = self._plans[tracked] = _Plan(self, tracked)
@@ -187,7 +203,7 @@ class Op(Generic[P]):
 
     def apply(self, *args: Any, **kwargs: Any) -> Any:
         """Call from inside a gradient rule: arrays give arrays; with any Tensor the call is recorded and gives one."""
-        y = self(*args, **kwargs)
+        y: Any = self(*args, **kwargs)
         if _any_tensor(args) or _any_tensor(kwargs.values()):
             return y
         return tuple(t._array for t in y) if type(y) is tuple else y._array
@@ -217,16 +233,20 @@ class Op(Generic[P]):
         plan = self._plans.get(tracked) or self._plan(tracked)
         saved = plan.save([*values, ys])
         node = Node(self, plan, saved, edges, levels, [y.shape for y in ys], [y.dtype for y in ys])
+        if state.recording == COMPLETE:
+            keep_call(node, values, ys)
         return tuple(wrap(y, OutputNode(node, i)) for i, y in enumerate(ys))
 
     def _call_sequence(self, bound: Sequence[Any]) -> Tensor:
-        """An op with an argument that is a sequence of arrays: each tracked element has an edge, one rule serves all."""
+        """With an argument that is a sequence of arrays: each tracked element has an edge, and one rule serves all."""
         at = self._sequence
         items = list(bound[at])
         values = [x._array if isinstance(x, Tensor) else x for x in bound]
         values[at] = [x._array if isinstance(x, Tensor) else np.asarray(x) for x in items]
-        others = [n for i, x in enumerate(bound) if i != at and isinstance(x, Tensor) and x._node is not None for n in [i]]
-        if others:
+        others = [
+            n for i, x in enumerate(bound) if i != at and isinstance(x, Tensor) and x._node is not None for n in [i]
+        ]
+        if others and state.recording:
             self._rule_for(others[0])
         y = np.asarray(self.forward(*values))
         tracked = tuple(i for i, x in enumerate(items) if isinstance(x, Tensor) and x._node is not None)
@@ -236,7 +256,10 @@ class Op(Generic[P]):
         levels = functools.reduce(lambda bits, node: bits | node.levels, edges, 0)
         self._rule_for(at)
         saved = (tracked, *_saver([self._needs[at]])([*values, y]))
-        return wrap(y, Node(self, None, saved, edges, levels, y.shape, y.dtype))
+        node = Node(self, None, saved, edges, levels, y.shape, y.dtype)
+        if state.recording == COMPLETE:
+            keep_call(node, values, y)
+        return wrap(y, node)
 
     # --- differentiating ---
 
@@ -280,8 +303,9 @@ class Op(Generic[P]):
 class FusedOp(Op[P]):
     """An op with a hand-tuned kernel, and the plain `reference` that it must equal.
 
-    forward(*arguments) returns (output, residual). backward(g, residual, wanted, *arguments) returns a gradient for each
-    differentiable argument, in the order of `arguments`, None where not wanted[argument]. Higher orders differentiate the reference.
+    forward(*arguments) returns (output, residual). backward(g, residual, wanted, *arguments) returns a gradient for
+    each differentiable argument, in the order of `arguments`, None where not wanted[argument]. Higher orders
+    differentiate the reference.
     """
 
     def __init__(self, forward: Callable[P, Any], backward: Callable[..., Any], reference: Callable[..., Any]):
@@ -309,12 +333,15 @@ class FusedOp(Op[P]):
                     edges.append(x._node)
                     levels |= x._node.levels
             elif type(x) is list or type(x) is tuple:
-                bound[position] = _constant(x, position in self._differentiable)
+                bound[position] = np.asarray(x)
         y, residual = self.forward(*bound)
         if not edges:
             return wrap(y, None)
         saved = (tuple(tracked), bound, residual)
-        return wrap(y, Node(self, None, saved, tuple(edges), levels, y.shape, y.dtype))
+        node = Node(self, None, saved, tuple(edges), levels, y.shape, y.dtype)
+        if state.recording == COMPLETE:
+            keep_call(node, bound, y)
+        return wrap(y, node)
 
     def vjp(self, node: Node, g: Array, recorded: bool) -> Sequence[Array]:
         tracked, values, residual = node.saved
@@ -334,7 +361,7 @@ class FusedOp(Op[P]):
                 filled[position] = wrap(values[position], marked)
             n = self._n_positional
             y = self.reference(*filled[:n], **dict(zip(self._names[n:], filled[n:])))
-            found = backward_pass(y._node, g, inputs=inputs, transform=transform, recorded=True)
+            found = backward_pass([(y._node, g)], inputs=inputs, transform=transform, recorded=True)
         return [found.get(marked) for marked in inputs]
 
 
@@ -424,4 +451,20 @@ def _times(local: Rule) -> Rule:
 
 
 def _times_safely(local: Rule) -> Rule:
-    return lambda g, *needs: OPS["scale"].apply(g, local(*needs))
+    def rule(g: Array, *needs: Any) -> Array:
+        d = local(*needs)
+        if isinstance(g, Tensor) or isinstance(d, Tensor):
+            return OPS["scale"](g, d)
+        return safe_product(g, d)
+
+    return rule
+
+
+def safe_product(g: Array, d: Array) -> Array:
+    """g * d for a cotangent g and a local derivative d, where g = 0 gives 0 even if d is infinite or NaN."""
+    product = np.multiply(g, d)
+    if type(d) is float and math.isfinite(d):
+        return product
+    flat = product.ravel("K")
+    total = flat.dot(flat)  # NaN exactly if an element is: one pass and no temporary
+    return product if total == total else np.where(np.equal(g, 0), product.dtype.type(0), product)

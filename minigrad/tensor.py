@@ -5,6 +5,7 @@ The methods are real methods, so that editors and type checkers see them; each f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
@@ -27,27 +28,30 @@ from minigrad.engine import (
 )
 
 Axes: TypeAlias = "int | tuple[int, ...] | None"
-Index: TypeAlias = "int | slice | EllipsisType | None | np.ndarray | Sequence[Any] | tuple[Any, ...] | Tensor"
+Index: TypeAlias = "int | slice | EllipsisType | np.ndarray | Sequence[Any] | tuple[Any, ...] | Tensor | None"
 TensorLike: TypeAlias = "Tensor | ArrayLike"
+
+_hook_keys = itertools.count()
 
 
 class HookHandle:
     """What register_hook returns: remove() takes that hook off again."""
 
-    __slots__ = ("_hooks",)
+    __slots__ = ("_hooks", "_key")
 
-    def __init__(self, hooks: dict[int, Callable[[Any], Any]]):
+    def __init__(self, hooks: dict[int, Callable[[Any], Any]], key: int):
         self._hooks = hooks
+        self._key = key
 
     def remove(self) -> None:
-        self._hooks.pop(id(self), None)
+        self._hooks.pop(self._key, None)
 
 
 class Tensor:
     """An array that remembers how it was computed, so that backward() can differentiate through it.
 
-    Made by `mg.tensor`, which copies its argument, and by every op. It behaves like the ndarray it holds; NumPy's functions
-    (`np.exp(t)`) and operators are recorded.
+    Made by `mg.tensor`, which copies its argument, and by every op. It behaves like the ndarray it holds; NumPy's
+    functions (`np.exp(t)`) and operators are recorded.
 
     >>> import minigrad as mg
     >>> x = mg.tensor([1.0, 2.0], requires_grad=True)
@@ -73,7 +77,7 @@ class Tensor:
     @property
     def data(self) -> np.ndarray:
         """The value, as a read-only view."""
-        view = self._array.view()
+        view: np.ndarray = self._array.view()
         view.flags.writeable = False
         return view
 
@@ -156,14 +160,14 @@ class Tensor:
 
         cotangent: this tensor's shape; it may be left out when there is one element (it is then 1).
         retain_graph: keep what the pass used, so that a second one can follow.
-        Raises RuntimeError without a graph or with a freed one, ValueError for a missing or misshapen cotangent. Nothing
-        is written to any `.grad` unless the whole pass succeeds.
+        Raises RuntimeError without a graph or with a freed one, ValueError for a missing or misshapen cotangent.
+        Nothing is written to any `.grad` unless the whole pass succeeds.
         """
         if self._node is None:
             raise RuntimeError(
                 "backward() needs a tensor that was computed from one with requires_grad=True (outside no_grad)"
             )
-        backward_pass(self._node, self._cotangent(cotangent), retain=retain_graph)
+        backward_pass([(self._node, self._cotangent(cotangent))], retain=retain_graph)
 
     def _cotangent(self, given: TensorLike | None) -> np.ndarray:
         if given is None:
@@ -188,15 +192,18 @@ class Tensor:
     def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
         """Call hook(gradient) when this tensor's gradient is complete; an array that it returns takes its place."""
         hooks = self._notes("have a gradient hook").hooks
-        handle = HookHandle(hooks)
-        hooks[id(handle)] = hook
-        return handle
+        key = next(_hook_keys)
+        hooks[key] = hook
+        return HookHandle(hooks, key)
 
     def detach(self) -> Tensor:
         """The same array (shared, not copied) without its history."""
         return wrap(self._array, None)
 
     def astype(self, dtype: DTypeLike) -> Tensor:
+        """As another dtype; a constant if that is not a floating one."""
+        if np.dtype(dtype).kind != "f":
+            return wrap(self._array.astype(dtype), None)
         return call("astype", self, np.dtype(dtype))
 
     def copy(self) -> Tensor:
@@ -260,7 +267,9 @@ class Tensor:
                     "use .numpy() or .data for its value, or .detach() for a constant tensor"
                 )
             if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
-                raise ValueError(f"a tensor of dtype {self.dtype} cannot become an array of dtype {dtype} without a copy")
+                raise ValueError(
+                    f"a tensor of dtype {self.dtype} cannot become an array of dtype {dtype} without a copy"
+                )
             return np.array(self._array, dtype) if copy else np.asarray(self.data, dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -280,7 +289,8 @@ class Tensor:
             return function(*_values(args), **{k: _value(v) for k, v in kwargs.items()})
         name = f"{getattr(function, '__module__', None) or 'numpy'}.{function.__name__}"
         raise TypeError(
-            f"{name} is not supported on tensors: use an op of mg.*, declare one with @mg.op, or pass .numpy() for a constant"
+            f"{name} is not supported on tensors: use an op of mg.*, declare one with @mg.op, "
+            "or pass .numpy() for a constant"
         )
 
     # --- operators ---
@@ -391,6 +401,11 @@ class Tensor:
                 "item assignment would change a value that its gradient needs: use mg.index_put(t, index, value) or "
                 "mg.where(condition, x, t), or write to a leaf under mg.no_grad()"
             )
+        if isinstance(value, Tensor) and value._node is not None and state.recording:
+            raise RuntimeError(
+                "item assignment would silently lose the history of the value: use mg.index_put(t, index, value), "
+                "or assign value.detach()"
+            )
         self._array[_value(index)] = _value(value)
         note_write(self._array)
 
@@ -453,10 +468,10 @@ class Tensor:
     # Without a gradient, and so plain arrays:
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Any:
-        return self._array.argmax(axis, keepdims=keepdims)
+        return np.argmax(self._array, axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Any:
-        return self._array.argmin(axis, keepdims=keepdims)
+        return np.argmin(self._array, axis, keepdims=keepdims)
 
     def argsort(self, axis: int | None = -1) -> Any:
         return self._array.argsort(axis)
@@ -520,4 +535,4 @@ def _rebuild(cls: type[Tensor], array: np.ndarray, requires_grad: bool, grad: np
     return t
 
 
-_REDUCTIONS = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min"}
+_REDUCTIONS: dict[np.ufunc, str] = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min"}

@@ -1,18 +1,24 @@
-"""Functions of functions: grad and value_and_grad. They nest to any order.
+"""Functions of functions: grad, value_and_grad, vjp, jvp, jacobian, hessian, hvp, elementwise_grad. They nest to any order.
 
-A transform marks its inputs with a level of its own, runs the function, and pulls a cotangent back to those inputs only. The
-pass is recorded, and so differentiable, when the result also depends on an input of an outer transform or create_graph asks for it.
+A transform marks its inputs with a level of its own, runs the function, and pulls cotangents back to those inputs only.
+The pass is recorded, and so differentiable, when its result also depends on an input of an outer transform or
+create_graph asks for it. Arguments and results may be nested lists, tuples and dicts of arrays; the outermost transform
+returns ndarrays.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from minigrad.engine import Node, Transform, backward_pass, own, state
+from minigrad.engine import Node, OutputNode, Transform, backward_pass, check_unwritten, next_tick, own, state
+from minigrad.ops.reductions import sum
+from minigrad.ops.shapes import reshape, stack
+from minigrad.random import get_state, set_state
 from minigrad.tensor import Tensor, wrap
 from minigrad.trees import flatten
 
@@ -22,10 +28,10 @@ ArgNums = int | Sequence[int]
 def grad(f: Callable[..., Any], argnums: ArgNums = 0, *, create_graph: bool = False) -> Callable[..., Any]:
     """The function that returns the gradient of `f`, which returns one number.
 
-    argnums: the argument (or arguments, for a tuple of gradients) to differentiate with respect to; each may be a nested list,
-    tuple or dict of floating arrays, and its gradient has that structure. create_graph: return Tensors through
-    which `.backward()` can go. Elsewhere the outermost transform returns ndarrays.
-    Raises ValueError when `f` returns more than one number, TypeError for an integer argument.
+    argnums: the argument (or arguments, for a tuple of gradients) to differentiate with respect to; each may be a
+    nested list, tuple or dict of floating arrays, and its gradient has that structure. create_graph: return Tensors
+    through which `.backward()` can go. Elsewhere the outermost transform returns ndarrays. Raises ValueError when `f`
+    returns more than one number, TypeError for an integer argument.
 
     >>> grad(lambda x: x**3)(2.0)
     array(12.)
@@ -53,30 +59,261 @@ def value_and_grad(f: Callable[..., Any], argnums: ArgNums = 0, *, create_graph:
         with Transform() as transform:
             marked = _MarkedArguments(transform, args, argnums)
             y = f(*marked.args, **kwargs)
-            value, node = _one_number(y, f)
-            if not transform.reached_by(node):
-                gradients = [np.zeros(n.shape, n.dtype) for n in marked.nodes]
+            value = _one_number(y, f)
+            node = y._node if isinstance(y, Tensor) else None
+            if node is None or not transform.reached_by(node):
+                gradients: list[Any] = [np.zeros(n.shape, n.dtype) for n in marked.nodes]
                 recorded = create_graph
             else:
-                assert node is not None
                 recorded = create_graph or transform.is_inner_for(node)
-                gradients = pull(transform, node, np.ones(node.shape, node.dtype), marked.nodes, recorded)
+                gradients = _pull(transform, [(node, np.ones(node.shape, node.dtype))], marked.nodes, recorded)
         finish = _finisher(create_graph)
         return finish(y if recorded else value), marked.rebuild([finish(g) for g in gradients])
 
     return value_and_gradient
 
 
-def pull(transform: Transform, root: Node, cotangent: Any, inputs: list[Node], recorded: bool) -> list[Any]:
+def vjp(f: Callable[..., Any], *xs: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """(value, pull): the value of f(*xs), and the function from a cotangent to the gradients of <cotangent, f>, one for each x.
+
+    The cotangent has the structure and the shapes of the value (ValueError otherwise); pull can be called many times.
+
+    >>> value, pull = vjp(lambda x, y: x * y, 2.0, np.array([3.0, 4.0]))
+    >>> value, pull(np.array([1.0, 10.0]))
+    (array([6., 8.]), (array(43.), array([ 2., 20.])))
+    """
+    with Transform() as transform:
+        marked = _MarkedArguments(transform, xs, range(len(xs)))
+        y = f(*marked.args)
+    outputs, put_back = flatten(y)
+    values = [t._array if isinstance(t, Tensor) else np.asarray(t) for t in outputs]
+
+    def pull(cotangent: Any) -> tuple[Any, ...]:
+        given = _cotangents(cotangent, values)
+        pairs = [(t._node, g) for t, g in zip(outputs, given) if isinstance(t, Tensor) and transform.reached_by(t._node)]
+        roots = [(node, g) for node, g in pairs if node is not None]
+        tracked = any(isinstance(g, Tensor) and g._node is not None for _, g in roots)
+        recorded = tracked or any(transform.is_inner_for(node) for node, _ in roots)
+        gradients = _pull(transform, roots, marked.nodes, recorded, retain=True)
+        finish = _finisher(tracked and not state.depth)
+        return tuple(marked.rebuild([finish(g) for g in gradients]))
+
+    finish = _finisher(False)
+    return put_back([finish(t) for t in outputs]), pull
+
+
+def jvp(f: Callable[..., Any], xs: Any, vs: Any) -> tuple[Any, Any]:
+    """(value, tangent): f at xs, and how it changes along vs, the derivative times vs.
+
+    xs: a tuple of arguments, or one argument; vs has the same structure. Computed as the vjp of the vjp, which is
+    linear in its cotangent; there are no forward rules.
+
+    >>> jvp(lambda x: x**2, (3.0,), (1.0,))
+    (array(9.), array(6.))
+    """
+    xs, vs = (xs, vs) if isinstance(xs, tuple) else ((xs,), (vs,))
+    value, pull = vjp(f, *xs)
+    tangents, _ = flatten(list(vs))
+
+    def along(cotangent: Any) -> Tensor:
+        gradients, _ = flatten(list(pull(cotangent)))
+        return _inner_product(gradients, tangents)
+
+    outputs, put_back = flatten(value)
+    zeros = put_back([np.zeros(np.shape(t), t.dtype) for t in outputs])
+    return value, grad(along)(zeros)
+
+
+def jacobian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
+    """The function that returns all first derivatives of `f`: shape (*output, *input), in the structure of the arguments.
+
+    One backward pass for each element of the output.
+
+    >>> jacobian(lambda x: x**2)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+
+    @functools.wraps(f, updated=())
+    def derivatives(*args: Any, **kwargs: Any) -> Any:
+        positions = [argnums] if isinstance(argnums, int) else list(argnums)
+        chosen = [args[i] for i in positions]
+
+        def of_chosen(*xs: Any) -> Any:
+            filled = list(args)
+            for i, x in zip(positions, xs):
+                filled[i] = x
+            return f(*filled, **kwargs)
+
+        value, pull = vjp(of_chosen, *chosen)
+        if isinstance(value, (list, tuple, dict)):
+            raise TypeError(f"a jacobian is of a function that returns one array, and this one returned a {type(value).__name__}")
+        trees = _rows(pull, value)
+        return trees[0] if isinstance(argnums, int) else tuple(trees)
+
+    return derivatives
+
+
+def _rows(pull: Callable[[Any], tuple[Any, ...]], value: Any) -> list[Any]:
+    """The gradients of every element of the value, stacked: (*output, *input) for each argument."""
+    shape, dtype = np.shape(value), value.dtype
+    rows, put_back = [], None
+    for i in range(value.size):
+        basis = np.zeros(value.size, dtype)
+        basis[i] = 1
+        leaves, put_back = flatten(list(pull(basis.reshape(shape))))
+        rows.append(leaves)
+    if put_back is None:  # no elements: the shapes are those of the gradients of nothing
+        leaves, put_back = flatten(list(pull(np.zeros(shape, dtype))))
+        return list(put_back([np.zeros((*shape, *np.shape(g)), g.dtype) for g in leaves]))
+    finish = _finisher(False)
+    columns = [finish(reshape(stack(column), (*shape, *np.shape(column[0])))) for column in zip(*rows)]
+    return list(put_back(columns))
+
+
+def hessian(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+    """The function that returns all second derivatives of `f`: shape (*output, *input, *input).
+
+    >>> hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
+    array([[ 6.,  0.],
+           [ 0., 12.]])
+    """
+    return jacobian(jacobian(f, argnum), argnum)
+
+
+def hvp(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+    """The function (*args, v) -> hessian of `f`, which returns one number, times v, without forming the hessian.
+
+    v has the structure and the shapes of the argument.
+
+    >>> hvp(lambda x: (x**3).sum())(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+    array([ 6., 12.])
+    """
+
+    @functools.wraps(f, updated=())
+    def product(*args: Any, **kwargs: Any) -> Any:
+        *xs, v = args
+        tangents, _ = flatten(v)
+
+        def along(*xs: Any) -> Tensor:
+            gradients, _ = flatten(grad(f, argnum)(*xs, **kwargs))
+            return _inner_product(gradients, tangents)
+
+        return grad(along, argnum)(*xs)
+
+    return product
+
+
+def elementwise_grad(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
+    """The function that returns the derivative of `f` at each element, for an f that treats each by itself.
+
+    (For any other f: the gradient of the sum of its outputs.)
+
+    >>> elementwise_grad(np.tanh)(np.array([0.0, 1.0]))
+    array([1.        , 0.41997434])
+    """
+    return grad(lambda *args, **kwargs: sum(f(*args, **kwargs)), argnums)
+
+
+def stop_gradient(x: Any) -> Any:
+    """x (a tensor, or a nest of them) as constants: no transform and no backward pass reaches behind them.
+
+    >>> grad(lambda x: x * stop_gradient(x))(3.0)
+    array(3.)
+    """
+    leaves, put_back = flatten(x)
+    return put_back([leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+
+
+# --- recomputing instead of remembering --------------------------------------------------------------------------
+
+
+def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f, which remembers nothing for its gradient but its arguments, and runs a second time in the backward pass.
+
+    Gradients are exactly those of f, with respect to its arguments and to whatever else it uses (a module's parameters). The default
+    random generator is put back for the second run, so that dropout repeats its draws; generators of your own are not.
+
+    >>> grad(checkpoint(lambda x: np.sin(np.exp(x))))(0.0)
+    array(0.54030231)
+    """
+
+    @functools.wraps(f, updated=())
+    def forgetful(*args: Any, **kwargs: Any) -> Any:
+        if not state.recording:
+            return f(*args, **kwargs)
+        draws = get_state()
+        begun = next_tick()
+        outputs, put_back = flatten(f(*args, **kwargs))
+        tensors = [t for t in outputs if isinstance(t, Tensor) and t._node is not None]
+        if not tensors:
+            return put_back(outputs)
+        # What this run recorded is dropped at the end of this call; only its edges to what was there before are kept.
+        edges = _edges_before(begun, [t._node for t in tensors if t._node is not None])
+        shapes, dtypes = [t.shape for t in tensors], [t.dtype for t in tensors]
+        levels = functools.reduce(operator.or_, (edge.levels for edge in edges), 0)
+        call = Node(_Recomputed(f, args, kwargs, draws), None, (), edges, levels, shapes, dtypes)
+        again = {id(t): wrap(t._array, OutputNode(call, i)) for i, t in enumerate(tensors)}
+        return put_back([again.get(id(t), t) for t in outputs])
+
+    return forgetful
+
+
+class _Recomputed:
+    """The op of a checkpointed call: its vjp runs the function again and pulls back through what that records."""
+
+    def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], draws: dict[str, Any]):
+        self._f, self._args, self._kwargs, self._draws = f, args, kwargs, draws
+
+    def __repr__(self) -> str:
+        return f"checkpoint({getattr(self._f, '__name__', self._f)})"
+
+    def vjp(self, node: Node, g: tuple[Any, ...], recorded: bool) -> list[Any]:
+        draws = get_state()
+        set_state(self._draws)
+        was_recording, state.recording = state.recording, state.mode
+        try:
+            outputs, _ = flatten(self._f(*self._args, **self._kwargs))
+        finally:
+            state.recording = was_recording
+            set_state(draws)
+        nodes = [t._node for t in outputs if isinstance(t, Tensor) and t._node is not None]
+        check_unwritten(nodes, node.tick)
+        found = backward_pass(zip(nodes, g), inputs=set(node.edges), recorded=recorded)
+        return [found.get(edge) for edge in node.edges]
+
+
+def _edges_before(begun: int, roots: list[Node]) -> tuple[Node, ...]:
+    """The nodes older than `begun` to which the graph of the roots leads."""
+    older: dict[Node, None] = {}
+    seen, stack = set(roots), list(roots)
+    while stack:
+        node = stack.pop()
+        if node.tick < begun:
+            older[node] = None
+            continue
+        for edge in node.edges:
+            if edge not in seen:
+                seen.add(edge)
+                stack.append(edge)
+    return tuple(older)
+
+
+# --- what they share ---------------------------------------------------------------------------------------------
+
+
+def _pull(
+    transform: Transform, roots: list[tuple[Node, Any]], inputs: list[Node], recorded: bool, retain: bool = False
+) -> list[Any]:
     """The gradient of each input, zeros where there is no path to it."""
-    found = backward_pass(root, cotangent, inputs=set(inputs), transform=transform, recorded=recorded)
+    found = backward_pass(roots, inputs=set(inputs), transform=transform, recorded=recorded, retain=retain)
     return [found[n] if n in found else np.zeros(n.shape, n.dtype) for n in inputs]
 
 
 class _MarkedArguments:
     """A call's arguments with those of argnums replaced by Tensors that carry the transform's level."""
 
-    def __init__(self, transform: Transform, args: tuple[Any, ...], argnums: ArgNums):
+    def __init__(self, transform: Transform, args: Sequence[Any], argnums: ArgNums):
         positions = [argnums] if isinstance(argnums, int) else list(argnums)
         for i in positions:
             if not -len(args) <= i < len(args):
@@ -106,18 +343,42 @@ def _mark(transform: Transform, x: Any) -> Tensor:
     return wrap(array, transform.input(outer, array.shape, array.dtype))
 
 
-def _one_number(y: Any, f: Callable[..., Any]) -> tuple[np.ndarray, Node | None]:
+def _one_number(y: Any, f: Callable[..., Any]) -> np.ndarray:
     value = y._array if isinstance(y, Tensor) else np.asarray(y)
     if value.size != 1 or value.dtype.kind != "f":
         raise ValueError(
             f"the gradient of {getattr(f, '__name__', f)} was asked for, which must return one floating number; "
             f"it returned {type(y).__name__} of shape {value.shape} and dtype {value.dtype}: reduce it first (.sum(), .mean())"
         )
-    return value, y._node if isinstance(y, Tensor) else None
+    return value
 
 
-def _finisher(create_graph: bool) -> Callable[[Any], Any]:
-    """What a transform returns: ndarrays of the caller's own at the outermost level, Tensors inside another or for create_graph."""
-    if state.depth or create_graph:
+def _cotangents(cotangent: Any, values: list[np.ndarray]) -> list[Any]:
+    """A cotangent for each output, of its shape and dtype."""
+    leaves, _ = flatten(cotangent)
+    if len(leaves) != len(values):
+        raise ValueError(f"the function returned {len(values)} arrays, and {len(leaves)} cotangents were given")
+    given = [c if isinstance(c, Tensor) else np.asarray(c) for c in leaves]
+    for c, value in zip(given, values):
+        if c.shape != value.shape:
+            raise ValueError(f"a cotangent of shape {c.shape} was given for an output of shape {value.shape}: they must be equal")
+    return [c if c.dtype == value.dtype else c.astype(value.dtype) for c, value in zip(given, values)]
+
+
+def _inner_product(gradients: list[Any], tangents: list[Any]) -> Tensor:
+    """sum over all arrays of <gradient, tangent>; ValueError where their shapes differ."""
+    if len(gradients) != len(tangents):
+        raise ValueError(f"{len(gradients)} arrays have derivatives, and {len(tangents)} directions were given")
+    total: Any = wrap(np.zeros(()), None)
+    for g, v in zip(gradients, tangents):
+        if np.shape(g) != np.shape(v):
+            raise ValueError(f"a direction of shape {np.shape(v)} was given for an argument of shape {np.shape(g)}")
+        total = total + sum(g * v)
+    return total  # type: ignore[no-any-return]
+
+
+def _finisher(as_tensor: bool) -> Callable[[Any], Any]:
+    """What a transform returns: ndarrays of the caller's own at the outermost level, Tensors inside another or where asked for."""
+    if state.depth or as_tensor:
         return lambda x: x if isinstance(x, Tensor) else wrap(own(x), None)
     return lambda x: own(x._array if isinstance(x, Tensor) else x)

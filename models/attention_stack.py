@@ -138,7 +138,6 @@ class AttentionStack(nn.Module):
     ):
         if positions not in POSITIONS:
             raise ValueError(f"positions is one of {', '.join(POSITIONS)}, not {positions!r}")
-        self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.cross = cross
         self.positions: nn.Module | None = None
         if positions == "sinusoidal":
@@ -180,8 +179,9 @@ class AttentionStack(nn.Module):
         """
         if (context is not None) != self.cross or (context_valid is not None and not self.cross):
             raise ValueError("a stack made with cross=True needs a context, and one made without it takes none")
-        h = at_entrance(x, valid, self.dtype)
-        context = None if context is None else at_entrance(context, context_valid, self.dtype)
+        dtype = self.blocks[0].attention.query.weight.dtype
+        h = at_entrance(x, valid, dtype)
+        context = None if context is None else at_entrance(context, context_valid, dtype)
         if self.positions is not None:
             h = self.positions(h, valid)
         for block in self.blocks:

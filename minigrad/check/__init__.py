@@ -1,4 +1,4 @@
-"""Checks of gradients: gradcheck compares them with finite differences, gradgradcheck does so for second derivatives."""
+"""Checks of gradients: gradcheck compares them with finite differences, and gradgradcheck the second derivatives."""
 
 from minigrad.check.gradcheck import CheckResult, GradientError, Mismatch, gradcheck, gradgradcheck
 

@@ -1,4 +1,7 @@
-"""softmax(scale * q k^T + bias) v, forward and backward, on arrays (..., query, key_dim), (..., key, key_dim), (..., key, value_dim)."""
+"""softmax(scale * q k^T + bias) v, forward and backward, on arrays.
+
+q: (..., query, key_dim); k: (..., key, key_dim); v: (..., key, value_dim).
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ def without_dead_rows(
 
     Their weights are 0 anyway, but 0 times a NaN or an infinity in the padding would not be.
     """
-    looked_at = mask.any(-2)[..., None]
+    looked_at = mask.any(-2, keepdims=True).swapaxes(-1, -2)
     if not looked_at.all():
         k, v = np.where(looked_at, k, 0), np.where(looked_at, v, 0)
-    looking = mask.any(-1)[..., None]
+    looking = mask.any(-1, keepdims=True)
     if not looking.all():
         q = np.where(looking, q, 0)
     return q, k, v
@@ -37,20 +40,18 @@ def forward(
     if scale != 1:
         scores *= scores.dtype.type(scale)
     if bias is not None:
-        scores = scores + bias if bias.ndim > scores.ndim or bias.dtype != scores.dtype else np.add(scores, bias, out=scores)
+        scores = np.add(scores, bias, out=scores if bias.dtype == scores.dtype else None)
     if mask is not None:
         np.copyto(scores, -np.inf, where=~mask)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
-    if mask is not None:
+    if mask is not None or bias is not None:
         top[top == -np.inf] = 0  # a row with nothing to attend to: its weights become 0
     scores -= top
     weights = normalised_exp(scores)
     return weights @ v, (weights, q, k, v)
 
 
-def backward(
-    g: np.ndarray, residual: Residual, wanted: Sequence[bool], scale: float
-) -> tuple[np.ndarray | None, ...]:
+def backward(g: np.ndarray, residual: Residual, wanted: Sequence[bool], scale: float) -> tuple[np.ndarray | None, ...]:
     """The gradients of q, k, v and bias.
 
     With P the weights: dP = g v^T, and the softmax's rule gives dS = P * (dP - rowsum(P * dP)) for the scores.

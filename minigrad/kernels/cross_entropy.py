@@ -44,7 +44,7 @@ def backward(g: np.ndarray, residual: Residual, smoothing: float) -> np.ndarray:
     softmax, labels, counted = residual.softmax, residual.labels, residual.counted
     if counted is not None:
         g = np.where(counted, g, 0)
-    gz = softmax * g[:, None]
+    gz: np.ndarray = softmax * g[:, None]
     gz[np.arange(len(labels)), labels] -= (1 - smoothing) * g
     if smoothing:
         gz -= (smoothing / softmax.shape[-1]) * g[:, None]

@@ -25,7 +25,7 @@ def forward(
     normal *= inverse
     y = normal if weight is None else normal * weight
     if bias is not None:
-        y = y + bias if y is normal else np.add(y, bias, out=y)
+        y = np.add(y, bias, out=None if y is normal or bias.dtype != y.dtype else y)
     return y, (normal, inverse)
 
 

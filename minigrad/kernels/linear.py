@@ -14,9 +14,9 @@ def rows(x: np.ndarray) -> np.ndarray:
 
 
 def forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    y = rows(x) @ weight
+    y: np.ndarray = rows(x) @ weight
     if bias is not None:
-        y += bias
+        y = np.add(y, bias, out=y if bias.dtype == y.dtype else None)
     return y.reshape(*x.shape[:-1], weight.shape[-1])
 
 

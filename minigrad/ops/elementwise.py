@@ -1,4 +1,4 @@
-"""Functions of each element by itself. Most declare their local derivative; the engine multiplies it with the cotangent."""
+"""Functions of each element by itself. Most declare their local derivative, by which the cotangent is multiplied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from minigrad.engine import Array
-from minigrad.op import derived, op
+from minigrad.op import derived, op, safe_product
 
 # --- arithmetic --------------------------------------------------------------------------------------------------
 
@@ -15,17 +15,26 @@ from minigrad.op import derived, op
 @op
 def scale(g: Array, d: Array) -> Array:
     """g * d for a cotangent g and a local derivative d, where g = 0 gives 0 even if d is infinite or NaN."""
-    product = np.multiply(g, d)
-    if type(d) is float and math.isfinite(d):
-        return product
-    flat = product.ravel("K")
-    total = flat.dot(flat)  # NaN exactly if an element is: one pass and no temporary
-    return product if total == total else np.where(np.equal(g, 0), product.dtype.type(0), product)
+    return safe_product(g, d)
+
+
+@op
+def _scale_back(c: Array, g: Array) -> Array:
+    """c * g, where a zero in either gives 0: what goes back to the derivative d of a `scale`, c being its cotangent.
+
+    Where g is 0, `scale` gave 0 whatever d was, so nothing goes back, even if c is infinite or NaN.
+    """
+    product = safe_product(c, g)
+    return np.where(np.equal(g, 0), product.dtype.type(0), product) if np.isnan(product).any() else product
 
 
 scale.rule(
     g=lambda cotangent, d: scale.apply(cotangent, d),
-    d=lambda cotangent, g: scale.apply(cotangent, g),
+    d=lambda cotangent, g: _scale_back.apply(cotangent, g),
+)
+_scale_back.rule(
+    c=lambda cotangent, g: _scale_back.apply(cotangent, g),
+    g=lambda cotangent, c: _scale_back.apply(cotangent, c),
 )
 
 
@@ -62,7 +71,13 @@ def divide(a: Array, b: Array) -> Array:
     return np.divide(a, b)
 
 
-divide.derivative(a=lambda b: 1 / b, b=lambda b, y: -y / b)
+def _reciprocal(b: Array) -> Array:
+    if isinstance(b, (int, float)) and b == 0:  # which Python refuses to divide by
+        return math.copysign(math.inf, b)
+    return 1 / b
+
+
+divide.derivative(a=_reciprocal, b=lambda b, y: -y / b)
 
 
 @op
@@ -262,7 +277,7 @@ def where(condition: Array, a: Array, b: Array) -> Array:
     """a where the (boolean, constant) condition holds, else b, broadcast. What is not chosen gets exactly 0.
 
     >>> import minigrad as mg
-    >>> mg.grad(lambda x: where(x > 0, x, np.sqrt(-x)))(4.0)
+    >>> mg.grad(lambda x: where(x > 0, np.sqrt(x), x))(0.0)
     array(1.)
     """
     return np.where(condition, a, b)

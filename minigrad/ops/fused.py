@@ -1,4 +1,4 @@
-"""Ops with a hand-tuned kernel: softmax, log_softmax, cross_entropy, linear, layer_norm, attention. Declaration and reference.
+"""Ops with a hand-tuned kernel: softmax, log_softmax, cross_entropy, linear, layer_norm, attention.
 
 The reference is the same function composed of plain ops. It is what a higher order differentiates, and what the tests
 compare the kernel with.
@@ -19,12 +19,19 @@ from minigrad.kernels import layer_norm as layer_norm_kernel
 from minigrad.kernels import linear as linear_kernel
 from minigrad.kernels import softmax as softmax_kernel
 from minigrad.op import derived, fused, op
-from minigrad.ops.elementwise import exp, log, multiply, sqrt, where
+from minigrad.ops.elementwise import exp, sqrt, square, subtract, where
 from minigrad.ops.indexing import take_along_axis
 from minigrad.ops.linalg import matmul
-from minigrad.ops.reductions import logsumexp, mean, square, sum
-from minigrad.ops.shapes import expand_dims, reshape, squeeze, swapaxes
+from minigrad.ops.reductions import logsumexp, mean, sum
+from minigrad.ops.shapes import squeeze, swapaxes
 from minigrad.tensor import Tensor
+
+
+def _floating(x: Array) -> Array:
+    """x as an array; integers and booleans as NumPy's default floats."""
+    x = np.asarray(x)
+    return x if x.dtype.kind == "f" else x.astype(float)
+
 
 # --- softmax -----------------------------------------------------------------------------------------------------
 
@@ -56,7 +63,7 @@ def _softmax_reference(x: Array, axis: int = -1) -> Tensor:
 
 
 def _log_softmax_reference(x: Array, axis: int = -1) -> Tensor:
-    return x - log(sum(exp(x), axis, keepdims=True))
+    return subtract(x, logsumexp(x, axis, keepdims=True))
 
 
 softmax.reference = _softmax_reference
@@ -70,8 +77,8 @@ def _check_labels(logits: Array, labels: Array, counted: Array) -> None:
         raise TypeError(f"labels are class numbers, of an integer dtype; these are of dtype {labels.dtype}")
     if np.shape(logits)[:-1] != labels.shape:
         raise ValueError(
-            f"cross_entropy: logits of shape {np.shape(logits)} (classes last) need labels of shape {np.shape(logits)[:-1]}, "
-            f"and these have shape {labels.shape}"
+            f"cross_entropy: logits of shape {np.shape(logits)} (classes last) need labels of shape "
+            f"{np.shape(logits)[:-1]}, and these have shape {labels.shape}"
         )
     wrong = (labels < 0) | (labels >= np.shape(logits)[-1])
     if counted is not None:
@@ -98,7 +105,9 @@ def check_mask(mask: Array, shape: tuple[int, ...], what: str) -> None:
     """A mask is boolean (else TypeError) and broadcasts to `shape` (else ValueError)."""
     dtype = getattr(mask, "dtype", None)
     if dtype != np.bool_:
-        raise TypeError(f"a mask is a boolean array (True: may be attended to, or counts), not {dtype or type(mask).__name__}")
+        raise TypeError(
+            f"a mask is a boolean array (True: may be attended to, or counts), not {dtype or type(mask).__name__}"
+        )
     try:
         fits = np.broadcast_shapes(mask.shape, shape) == shape
     except ValueError:
@@ -116,7 +125,7 @@ def _divisor(labels: Array, counted: Array, reduction: str, total: float | None)
     if reduction != "mean":
         return 1.0
     if total is not None:
-        return float(total)
+        return float(total) or 1.0
     return float(labels.size if counted is None else np.count_nonzero(counted)) or 1.0  # nothing counts: 0 / 1
 
 
@@ -166,20 +175,24 @@ def cross_entropy(
 ) -> Any:
     """-log softmax(logits)[label], averaged over the labels that count (0, with gradient 0, when none does).
 
-    logits: (..., classes); labels: integers (...); mask: boolean (...), False where there is no label; ignore_index: a label
-    that does not count; reduction: "mean", "sum" or "none"; total: for "mean", divide by this many labels instead.
-    Raises TypeError for labels that are not integers, IndexError for one out of range, ValueError for shapes that do not fit.
+    logits: (..., classes); labels: integers (...); mask: boolean (...), False where there is no label; ignore_index: a
+    label that does not count; reduction: "mean", "sum" or "none"; total: for "mean", divide by this many labels
+    instead. Raises TypeError for labels that are not integers, IndexError for one out of range, ValueError for shapes
+    that do not fit.
 
     >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [0, 1])
     tensor(0.69314718)
     """
-    logits, labels = np.asarray(logits), np.asarray(labels)
+    logits, labels = _floating(logits), np.asarray(labels)
     counted = _counted(labels, mask, ignore_index)
     _check_labels(logits, labels, counted)
     divisor = _divisor(labels, counted, reduction, total)
     n = labels.size
     losses, rows = cross_entropy_kernel.forward(
-        logits.reshape(n, logits.shape[-1]), labels.reshape(n), None if counted is None else counted.reshape(n), label_smoothing
+        logits.reshape(n, logits.shape[-1]),
+        labels.reshape(n),
+        None if counted is None else counted.reshape(n),
+        label_smoothing,
     )
     y = losses.reshape(labels.shape) if reduction == "none" else np.asarray(losses.sum() / losses.dtype.type(divisor))
     return y, (rows, divisor, label_smoothing)
@@ -201,6 +214,11 @@ def linear(x: Array, weight: Array, bias: Array = None) -> Any:
             f"linear: x of shape {np.shape(x)} and a weight of shape {np.shape(weight)} do not fit: "
             "the weight is (n_in, n_out), and x's last axis has n_in elements"
         )
+    if bias is not None and np.shape(bias) != np.shape(weight)[1:]:
+        raise ValueError(
+            f"linear: a bias of shape {np.shape(bias)} does not fit a weight of shape {np.shape(weight)}: "
+            "it has the weight's last size"
+        )
     return linear_kernel.forward(np.asarray(x), weight, bias), None
 
 
@@ -208,21 +226,26 @@ def linear(x: Array, weight: Array, bias: Array = None) -> Any:
 
 
 def _layer_norm_reference(x: Array, weight: Array = None, bias: Array = None, *, eps: float = 1e-5) -> Tensor:
-    centred = x - mean(x, -1, keepdims=True)
+    centred = subtract(x, mean(x, -1, keepdims=True))
     y = centred / sqrt(mean(square(centred), -1, keepdims=True) + eps)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
 
-@fused(
-    backward=layer_norm_kernel.backward, reference=_layer_norm_reference, differentiable=["x", "weight", "bias"]
-)
+@fused(backward=layer_norm_kernel.backward, reference=_layer_norm_reference, differentiable=["x", "weight", "bias"])
 def layer_norm(x: Array, weight: Array = None, bias: Array = None, *, eps: float = 1e-5) -> Any:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; weight and bias: (size of the last axis,) or None.
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; weight and bias have its size, or are None.
 
     Ba, Kiros and Hinton 2016, arXiv:1607.06450.
     """
-    return layer_norm_kernel.forward(np.asarray(x), weight, bias, eps)
+    x = _floating(x)
+    for name, parameter in [("weight", weight), ("bias", bias)]:
+        if parameter is not None and parameter.shape != x.shape[-1:]:
+            raise ValueError(
+                f"layer_norm: a {name} of shape {parameter.shape} does not fit x of shape {x.shape}: "
+                "it has the size of the last axis"
+            )
+    return layer_norm_kernel.forward(x, weight, bias, eps)
 
 
 # --- attention ---------------------------------------------------------------------------------------------------
@@ -234,20 +257,31 @@ def _scale_of(q: Array, scale: float | None) -> float:
 
 def _check_attention(q: Array, k: Array, v: Array, mask: Array, bias: Array) -> None:
     shapes = f"q {np.shape(q)}, k {np.shape(k)}, v {np.shape(v)}"
-    if min(np.ndim(q), np.ndim(k), np.ndim(v)) < 2 or np.shape(q)[-1] != np.shape(k)[-1] or np.shape(k)[-2] != np.shape(v)[-2]:
+    if (
+        min(np.ndim(q), np.ndim(k), np.ndim(v)) < 2
+        or np.shape(q)[-1] != np.shape(k)[-1]
+        or np.shape(k)[-2] != np.shape(v)[-2]
+    ):
         raise ValueError(
-            f"attention: {shapes} do not fit: they are (..., query, key_dim), (..., key, key_dim) and (..., key, value_dim)"
+            f"attention: {shapes} do not fit: they are (..., query, key_dim), (..., key, key_dim) and "
+            "(..., key, value_dim)"
         )
     scores = (*np.broadcast_shapes(np.shape(q)[:-2], np.shape(k)[:-2]), np.shape(q)[-2], np.shape(k)[-2])
     if mask is not None:
         check_mask(mask, scores, "scores")
+        if mask.ndim < 2:
+            raise ValueError(f"attention: a mask has the axes (..., query, key), and this one has shape {mask.shape}")
     if bias is not None and np.broadcast_shapes(np.shape(bias), scores) != scores:
-        raise ValueError(f"attention: a bias of shape {np.shape(bias)} does not broadcast to the scores' shape {scores}")
+        raise ValueError(
+            f"attention: a bias of shape {np.shape(bias)} does not broadcast to the scores' shape {scores}"
+        )
 
 
 @derived
-def attention_weights(q: Array, k: Array, *, mask: Array = None, bias: Array = None, scale: float | None = None) -> Tensor:
-    """softmax(scale * q k^T + bias) over the keys, (..., query, key): what `attention` multiplies with v but never shows.
+def attention_weights(
+    q: Array, k: Array, *, mask: Array = None, bias: Array = None, scale: float | None = None
+) -> Tensor:
+    """softmax(scale * q k^T + bias) over the keys, (..., query, key): what `attention` never shows.
 
     Arguments as for `attention`.
     """
@@ -270,23 +304,33 @@ def _attention_reference(
 
 
 def _attention_backward(
-    g: Array, residual: Any, wanted: Sequence[bool], q: Array, k: Array, v: Array, mask: Array, bias: Array, scale: float | None
+    g: Array,
+    residual: Any,
+    wanted: Sequence[bool],
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array,
+    bias: Array,
+    scale: float | None,
 ) -> tuple[Array | None, ...]:
     return attention_kernel.backward(g, residual, wanted, _scale_of(q, scale))
 
 
 @fused(backward=_attention_backward, reference=_attention_reference, differentiable=["q", "k", "v", "bias"])
-def attention(q: Array, k: Array, v: Array, *, mask: Array = None, bias: Array = None, scale: float | None = None) -> Any:
+def attention(
+    q: Array, k: Array, v: Array, *, mask: Array = None, bias: Array = None, scale: float | None = None
+) -> Any:
     """softmax(scale * q k^T + bias) v, the softmax over the keys.
 
-    q: (..., query, key_dim); k: (..., key, key_dim); v: (..., key, value_dim); returns (..., query, value_dim). mask: boolean,
-    True where the query may look at the key, and bias: added to the scaled scores; both broadcast to (..., query, key).
-    scale: None is 1/sqrt(key_dim) (Vaswani et al. 2017, arXiv:1706.03762, equation 1), 1.0 the lecture's. A query
-    that may look at nothing gets exactly 0.
+    q: (..., query, key_dim); k: (..., key, key_dim); v: (..., key, value_dim); returns (..., query, value_dim). mask:
+    boolean, True where the query may look at the key, and bias: added to the scaled scores; both broadcast to (...,
+    query, key). scale: None is 1/sqrt(key_dim) (Vaswani et al. 2017, arXiv:1706.03762, equation 1), 1.0 the lecture's.
+    A query that may look at nothing gets exactly 0.
 
     >>> attention([[1.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]], [[2.0], [4.0]])
     tensor([[3.]])
     """
-    q, k, v = np.asarray(q), np.asarray(k), np.asarray(v)
+    q, k, v = _floating(q), _floating(k), _floating(v)
     _check_attention(q, k, v, mask, bias)
     return attention_kernel.forward(q, k, v, mask, bias, _scale_of(q, scale))

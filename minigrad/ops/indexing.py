@@ -1,4 +1,4 @@
-"""Reading and writing parts of arrays. getitem and index_add are each other's adjoint: one gathers, the other scatters."""
+"""Reading and writing parts of arrays. getitem gathers and index_add scatters: they are each other's adjoint."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ def getitem(x: Array, index: Array) -> Array:
     """x[index], as NumPy does it: integers, slices, None, ..., boolean and integer arrays (which may repeat).
 
     >>> import minigrad as mg
-    >>> mg.grad(lambda x: x[np.array([0, 0, 2])].sum())([1.0, 2.0, 3.0])
+    >>> mg.grad(lambda x: x[np.array([0, 0, 2])].sum())(np.array([1.0, 2.0, 3.0]))
     array([2., 0., 1.])
     """
     return x[index]
 
 
-getitem.rule(x=lambda g, x_shape, index: _scatter.apply(g, index, x_shape))
+def _getitem_rule(g: Array, x_shape: tuple[int, ...], index: Array) -> Array:
+    return _scatter.apply(g, index, x_shape)
+
+
+getitem.rule(x=_getitem_rule)
 
 
 @op
@@ -47,12 +51,14 @@ def index_add(x: Array, index: Array, value: Array) -> Array:
     return y
 
 
-index_add.rule(x=lambda g: g, value=lambda g, index, value_shape: g[index])
+index_add.rule(x=lambda g: g, value=lambda g, index: g[index])
 
 
 @op
 def index_put(x: Array, index: Array, value: Array) -> Array:
-    """A copy of x with `value`, broadcast to x[index], at index; where an index repeats, the last one wins and gets the gradient.
+    """A copy of x with `value`, broadcast to x[index], at index; of a repeated index the last value wins.
+
+    The gradient goes to the value that won.
 
     >>> index_put([1.0, 2.0, 3.0], 1, 9.0)
     tensor([1., 9., 3.])
@@ -68,13 +74,15 @@ def _put_rule_x(g: Array, index: Array, x_shape: tuple[int, ...]) -> Array:
     return np.where(overwritten, 0, g)
 
 
-def _put_rule_value(g: Array, index: Array, x_shape: tuple[int, ...]) -> Array:
+def _put_rule_value(g: Array, index: Array, x_shape: tuple[int, ...], value_shape: tuple[int, ...]) -> Array:
     taken = g[index]
     # Number the written places; what stands in the array afterwards shows which writer of each place was last.
     numbers = np.arange(math.prod(taken.shape)).reshape(taken.shape)
     last = np.full(x_shape, -1)
     last[index] = numbers
-    return np.where(last[index] == numbers, taken, 0)
+    taken = np.where(last[index] == numbers, taken, 0)
+    # Assignment lets a value have more axes than its place, of size 1.
+    return np.reshape(taken, (1,) * (len(value_shape) - taken.ndim) + taken.shape)
 
 
 index_put.rule(x=_put_rule_x, value=_put_rule_value)
@@ -112,15 +120,30 @@ def _may_repeat(index: Array) -> bool:
     return any(isinstance(p, (list, np.ndarray)) and np.asarray(p).dtype.kind in "iu" and np.ndim(p) for p in parts)
 
 
+_LONG_RUN = 16  # rows that repeat more often are summed one by one, the others all together, repeat by repeat
+
+
 def _add_rows(y: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
-    """Add each of `values` to a row of y: sorted by row and summed run by run, far faster than np.add.at."""
+    """Add each of `values` to a row of y: sorted by row and summed run by run, several times faster than np.add.at."""
     if not rows.size:
         return
+    if rows.min() < -len(y):
+        raise IndexError(f"index {rows.min()} is out of bounds for axis 0 with size {len(y)}")
     rows = np.where(rows < 0, rows + len(y), rows)
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
     starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
-    y[rows[starts]] += np.add.reduceat(values[order], starts, axis=0)
+    lengths = np.diff(np.append(starts, len(rows)))
+    longest_first = np.argsort(-lengths, kind="stable")
+    starts, lengths = starts[longest_first], lengths[longest_first]
+    sums = values[order[starts]]
+    long = int(np.searchsorted(-lengths, -_LONG_RUN))
+    for i in range(long):
+        sums[i] = values[order[starts[i] : starts[i] + lengths[i]]].sum(0)
+    for repeat in range(1, int(lengths[long]) if long < len(lengths) else 0):
+        longer = int(np.searchsorted(-lengths, -repeat))
+        sums[long:longer] += values[order[starts[long:longer] + repeat]]
+    y[rows[starts]] += sums
 
 
 @op

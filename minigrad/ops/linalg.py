@@ -27,7 +27,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def _rows(x: Array) -> Array:
-    """All leading axes as one, so that a product over them is one matrix product. (-1 would be ambiguous for empty arrays.)"""
+    """All leading axes as one, so that a product over them is one matrix product. (-1 is ambiguous for empty ones.)"""
     return np.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
@@ -56,7 +56,7 @@ matmul.rule(a=_matmul_rule_a, b=_matmul_rule_b)
 
 @derived
 def dot(a: Array, b: Array) -> Tensor:
-    """NumPy's dot: a scalar multiplies; otherwise a's last axis is summed with b's last but one (its only one if 1-D)."""
+    """NumPy's dot: a scalar multiplies; else a's last axis is summed with b's last but one (its only one if 1-D)."""
     if np.ndim(a) == 0 or np.ndim(b) == 0:
         return multiply(a, b)
     if np.ndim(b) <= 2:
@@ -77,7 +77,7 @@ def outer(a: Array, b: Array) -> Tensor:
 
 @derived
 def einsum(subscripts: str, *operands: Array) -> Tensor:
-    """Einstein summation in NumPy's notation: implicit or explicit output, ellipses, repeated letters, size-1 stretching.
+    """Einstein summation in NumPy's notation: implicit or explicit output, ellipses, repeated letters, stretched 1s.
 
     >>> import minigrad as mg
     >>> a = mg.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -98,7 +98,10 @@ def _diagonals(term: str, x: Array) -> tuple[str, Array]:
     for letter in dict.fromkeys(term):
         axes = [i for i, c in enumerate(term) if c == letter]
         if len(axes) > 1:
-            along = np.arange(np.shape(x)[axes[0]])
+            sizes = [np.shape(x)[i] for i in axes]
+            if len(set(sizes)) > 1:
+                raise ValueError(f"einsum: {letter!r} in {term!r} stands for axes of sizes {sizes}")
+            along = np.arange(sizes[0])
             x = getitem(moveaxis(x, axes, list(range(len(axes)))), (along,) * len(axes))
             term = letter + term.replace(letter, "")
     return term, x
@@ -114,8 +117,8 @@ def _einsum(subscripts: str, operands: Sequence[Array]) -> Array:
 def _einsum_rule(g: Array, subscripts: str, operands: Sequence[Array]) -> list[Array]:
     """An operand's gradient is the einsum of the cotangent with the other operands.
 
-    Along a letter that stands nowhere else the operand was just summed, so its gradient is spread along it; along an axis of
-    size 1 that was stretched to another operand's size, the engine sums it back.
+    Along a letter that stands nowhere else the operand was just summed, so its gradient is spread along it; along an
+    axis of size 1 that was stretched to another operand's size, the engine sums it back.
     """
     inputs, output = subscripts.split("->")
     terms = inputs.split(",")
@@ -154,6 +157,8 @@ def _explicit(subscripts: str, ndims: list[int]) -> str:
     dots = "".join(free[:longest])
     terms = [t.replace("...", dots[longest - w :] if "..." in t else "") for t, w in zip(terms, widths)]
     if arrow:
+        if longest and "..." not in output:
+            raise ValueError(f"einsum: the output of {subscripts!r} lacks the ellipsis that its inputs have")
         output = output.replace("...", dots)
     else:
         letters = "".join(terms)

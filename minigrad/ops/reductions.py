@@ -1,4 +1,7 @@
-"""Functions that reduce axes: sums, means, extrema, products. axis: None (all), an axis or a tuple; keepdims: keep size-1 axes."""
+"""Functions that reduce axes: sums, means, extrema, products.
+
+axis: None (all), an axis or a tuple of them; keepdims: keep the reduced axes, with size 1.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 
 from minigrad.engine import Array
 from minigrad.op import derived, op
-from minigrad.ops.elementwise import square, sqrt, where
+from minigrad.ops.elementwise import sqrt, square, where
 
 
 def axes_of(axis: Array, ndim: int) -> tuple[int, ...]:
@@ -55,7 +58,9 @@ def mean(x: Array, axis: Array = None, keepdims: bool = False) -> Array:
     return np.mean(x, axis=axis, keepdims=keepdims)
 
 
-mean.rule(x=lambda g, x_shape, axis, keepdims: _spread(g, x_shape, axis, keepdims) * (1.0 / (_count(x_shape, axis) or 1)))
+mean.rule(
+    x=lambda g, x_shape, axis, keepdims: _spread(g, x_shape, axis, keepdims) * (1.0 / (_count(x_shape, axis) or 1))
+)
 
 
 @derived
@@ -64,7 +69,9 @@ def var(x: Array, axis: Array = None, ddof: int = 0, keepdims: bool = False) -> 
     shape = np.shape(x)
     deviation = x - mean(x, axis, keepdims=True)
     n = _count(shape, axis)
-    return sum(square(deviation), axis, keepdims) * (1.0 / (n - ddof) if n > ddof else np.nan)
+    return sum(square(deviation), axis, keepdims) * (
+        1.0 / (n - ddof) if n > ddof else np.inf
+    )  # NumPy's: inf, or NaN for 0
 
 
 @derived
@@ -142,7 +149,7 @@ def logsumexp(x: Array, axis: Array = None, keepdims: bool = False) -> Array:
     """log(sum(e ** x)) over axes, without overflow; -inf, with gradient 0, where all x are -inf."""
     x = np.asarray(x) * 1.0
     top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
-    top[~np.isfinite(top)] = 0
+    top = np.where(np.isfinite(top), top, top.dtype.type(0))
     with np.errstate(divide="ignore"):
         y = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
     return y if keepdims else np.squeeze(y, axis=axes_of(axis, x.ndim))
@@ -150,8 +157,9 @@ def logsumexp(x: Array, axis: Array = None, keepdims: bool = False) -> Array:
 
 def _logsumexp_rule(g: Array, x: Array, y: Array, axis: Array, keepdims: bool) -> Array:
     total = unreduced(y, x.shape, axis, keepdims)
-    softmax = np.exp(x - np.where(total == -np.inf, 0, total))  # 0 where all x are -inf
-    return unreduced(g, x.shape, axis, keepdims) * softmax
+    weights = np.exp(x - np.where(total == -np.inf, 0, total))  # 0 where all x are -inf
+    norm = np.sum(weights, axis=axis, keepdims=True)  # 1, but for the rounding of a large y
+    return unreduced(g, x.shape, axis, keepdims) * (weights / np.where(norm == 0, 1, norm))
 
 
 logsumexp.rule(x=_logsumexp_rule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def _concatenate_rule(g: Array, arrays_shape: Array, axis: Array) -> list[Array]
         return [np.reshape(g[end - int(np.prod(s)) : end], s) for end, s in zip(ends, arrays_shape)]
     ends = list(accumulate(shape[axis] for shape in arrays_shape))
     before = (slice(None),) * (axis % g.ndim)
-    return [g[(*before, slice(end - shape[axis], end))] for end, shape in zip(ends, arrays_shape)]
+    return [g[before + (slice(end - shape[axis], end),)] for end, shape in zip(ends, arrays_shape)]
 
 
 concatenate.rule(arrays=_concatenate_rule)
@@ -130,7 +130,7 @@ def split(x: Array, indices_or_sections: Array, axis: int = 0) -> list[Tensor]:
     else:
         cuts = [0, *indices_or_sections, n]
     before = (slice(None),) * (axis % np.ndim(x))
-    return [getitem(x, (*before, slice(start, end))) for start, end in zip(cuts, cuts[1:])]
+    return [getitem(x, before + (slice(start, end),)) for start, end in pairwise(cuts)]
 
 
 @op

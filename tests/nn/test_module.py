@@ -287,6 +287,18 @@ def test_functional_call_uses_other_values_and_keeps_those_not_named():
     assert_as_before(model, before)
 
 
+def test_functional_call_with_all_values_of_another_dtype_computes_in_it():
+    layer = nn.Linear(3, 2)
+    params = {name: value.astype(np.float64) for name, value in layer.state_dict().items()}
+    x = mg.tensor(np.random.default_rng(0).standard_normal((4, 3)), requires_grad=True)
+    y = nn.functional_call(layer, params, x)
+    assert y.dtype == np.float64
+    np.testing.assert_allclose(y.data, x.data @ params["weight"] + params["bias"], rtol=1e-14)
+    with pytest.raises(TypeError, match="float64"):
+        nn.functional_call(layer, {"weight": params["weight"]}, x)
+    assert layer.weight.dtype == np.float32
+
+
 def test_functional_call_passes_keywords_on():
     class Keyworded(nn.Module):
         def __init__(self):

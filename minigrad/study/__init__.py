@@ -1,0 +1,5 @@
+"""Instruments for looking at gradients. They read the recorded graph's plain data; a run that uses none pays nothing."""
+
+from minigrad.study.graph import calls, recording
+
+__all__ = ["calls", "recording"]

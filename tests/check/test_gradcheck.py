@@ -1,0 +1,240 @@
+"""gradcheck and gradgradcheck: what they pass, what they catch, and what they say."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.check import CheckResult, GradientError
+
+
+def wrong_op(forward, **derivatives):
+    return mg.op(forward).derivative(**derivatives)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).standard_normal(shape)
+
+
+def failure(f, inputs, check=mg.gradcheck):
+    with pytest.raises(GradientError) as caught:
+        check(f, inputs)
+    result = caught.value.result
+    assert isinstance(caught.value, AssertionError)
+    assert not result
+    assert str(caught.value) == str(result)
+    assert str(check(f, inputs, raise_exception=False)) == str(result)
+    return result
+
+
+# --- what passes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", [mg.gradcheck, mg.gradgradcheck])
+@pytest.mark.parametrize(
+    ("f", "inputs"),
+    [
+        (mg.exp, normal(2, 3)),
+        (mg.exp, 0.5),
+        (mg.exp, normal(0, 3)),
+        (mg.multiply, (normal(2, 1), normal(3))),
+        (lambda x, n: x**n, (normal(3), 3)),
+        (
+            lambda x, ids, keep: mg.where(keep, x[ids], 0.0),
+            (normal(4), np.array([0, 0, 3]), np.array([True, False, True])),
+        ),
+        (lambda x: x * 0.0, normal(3)),
+        (lambda x, y: x * 2, (normal(2), normal(3))),
+        (lambda x: mg.tensor([1.0, 2.0]), normal(2)),
+        (lambda x: (x, mg.exp(x).sum()), normal(2)),
+        (lambda x: {"a": [x * x], "b": x[0]}, normal(2)),
+        (lambda p, s: p["w"] @ p["b"][0] * s, ({"w": normal(2, 3), "b": [normal(3)]}, 1.5)),
+        (lambda xs: mg.concatenate(xs), [normal(2), normal(1)]),
+        (lambda x, none: x * x, (normal(2), None)),
+        (lambda x: mg.grad(lambda v: (v**3).sum())(x), normal(3)),
+        (lambda xs: xs[0] * xs[1][0], [1.0, [2.0, 3.0]]),
+        (lambda x: x.reshape(1, 1, -1), normal(3)),
+    ],
+)
+def test_right_gradients_pass(check, f, inputs):
+    result = check(f, inputs)
+    assert result
+    assert isinstance(result, CheckResult)
+    assert result.mismatches == []
+    assert "passed" in str(result)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("f", [mg.log, mg.sqrt, lambda x: 1 / x, lambda x: mg.exp(-1 / x), lambda x: x**7])
+def test_right_gradients_pass_at_any_scale_of_value(f, scale):
+    mg.gradcheck(lambda x: f(x) * scale, np.array([1e-3, 0.05, 1.0, 20.0]))
+
+
+@pytest.mark.parametrize("x", [0.0, 1e-6, 1.0, 1e3, 1e6])
+def test_steps_fit_the_size_of_the_input(x):
+    mg.gradcheck(lambda x: x * x + 3 * x, x)
+    mg.gradcheck(lambda x: mg.sin(x * 1e-3), x)
+    mg.gradcheck(lambda x: mg.sin(x * 50), min(x, 1.0))
+
+
+def test_a_fast_function_is_resolved_with_shorter_steps():
+    mg.gradcheck(lambda x: mg.sin(x * 500), np.array([0.1, 0.7]))
+    mg.gradcheck(lambda x: mg.log(x), np.array([1e-4, 3e-4]))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_low_precision_inputs_are_lifted(dtype):
+    seen = []
+
+    def f(x):
+        seen.append(x.dtype)
+        return mg.sin(x)
+
+    assert mg.gradcheck(f, np.array([1.2345], dtype))
+    assert set(seen) == {np.dtype(float)}
+
+
+def test_tensors_are_taken_as_inputs_and_left_alone():
+    x = mg.tensor([1.0, 2.0], dtype=np.float32, requires_grad=True)
+    assert mg.gradcheck(lambda x: x * x, x)
+    assert x.grad is None
+
+
+def test_inputs_are_never_written_to_and_are_probed_one_by_one():
+    x, y = np.broadcast_to([2.0], (3,)), normal(4)[::2]
+    before = y.copy()
+    assert mg.gradcheck(lambda x, y: (x**2).sum() * y.sum(), (x, y))
+    np.testing.assert_array_equal(y, before)
+
+
+def test_a_function_that_writes_into_its_argument():
+    def f(x):
+        x += 1
+        return (x * x).sum()
+
+    x = np.array([1.0, 2.0, 3.0])
+    assert mg.gradcheck(f, x)
+    np.testing.assert_array_equal(x, [1, 2, 3])
+
+
+def test_closed_over_leaves_get_no_gradient():
+    w = mg.tensor([1.0, 2.0], requires_grad=True)
+    assert mg.gradgradcheck(lambda x: mg.tanh(x * w), np.array([0.5, 0.7]))
+    assert w.grad is None
+
+
+def test_the_result_does_not_depend_on_the_day():
+    f = wrong_op(lambda x: np.exp(x), x=lambda x: 1.0001 * np.exp(x))
+    assert str(mg.gradcheck(f, normal(4), raise_exception=False)) == str(
+        mg.gradcheck(f, normal(4), raise_exception=False)
+    )
+
+
+# --- what is caught ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, 2.0, 1.001, 1 + 1e-6])
+def test_a_wrong_factor(factor):
+    result = failure(wrong_op(lambda x: np.sin(x), x=lambda x: factor * np.cos(x)), normal(2, 3))
+    assert len(result.mismatches) == 6
+    for m in result.mismatches:
+        assert m.numeric == pytest.approx(m.analytic / factor if factor else m.numeric, rel=1e-8)
+        assert m.absolute == pytest.approx(abs(m.analytic - m.numeric))
+        assert m.relative == pytest.approx(abs(1 - factor) / max(1, abs(factor)), rel=1e-3)
+
+
+def test_one_wrong_element_is_located():
+    @mg.op
+    def skips_one(x, y):
+        return x * 2 + y
+
+    def rule(g):
+        wrong = 2 * g
+        wrong[1, 2] *= 0.5
+        return wrong
+
+    skips_one.rule(x=rule, y=lambda g: g)
+    (m,) = failure(skips_one, (normal(2, 3), normal(2, 3))).mismatches
+    assert (m.input, m.index) == ("argument 0", (1, 2))
+    assert m.numeric == pytest.approx(2 * m.analytic)
+
+
+def test_the_worst_come_first_and_the_table_is_bounded():
+    result = failure(wrong_op(lambda x: x**2, x=lambda x: 3 * x), np.arange(1.0, 21.0))
+    errors = [m.absolute for m in result.mismatches]
+    assert len(errors) == 20
+    assert errors == sorted(errors, reverse=True)
+    lines = str(result).splitlines()
+    assert lines[0] == "gradcheck failed: 20 of 20 elements differ from finite differences"
+    assert lines[1].split() == ["input", "index", "analytic", "numeric", "abs", "error", "rel", "error"]
+    assert len(lines) < 15
+    assert lines[-1] == "..."
+    assert max(map(len, lines)) < 100
+
+
+def test_inputs_are_named_by_their_place():
+    f = wrong_op(lambda x: x**2, x=lambda x: 3 * x)
+    result = failure(lambda n, p: f(p["w"][1]) * n, (2, {"a": 1.0, "w": [np.ones(2), np.ones(1)]}))
+    assert [m.input for m in result.mismatches] == ["argument 1['w'][1]"]
+    (m,) = failure(f, 3.0).mismatches
+    assert (m.index, m.analytic) == ((), pytest.approx(m.numeric * 1.5))
+
+
+def test_an_input_that_is_not_connected():
+    (m,) = failure(lambda x, y: x * mg.tensor(y.data), (1.0, 2.0)).mismatches
+    assert (m.input, m.analytic) == ("argument 1", 0)
+
+
+def test_the_cotangent_is_not_uniform():
+    """A softmax whose gradient rule returns nothing passes every check through a plain sum."""
+    f = mg.op(lambda x: np.exp(x) / np.exp(x).sum()).rule(x=lambda g: 0 * g)
+    failure(f, np.array([0.0, 1.0, 2.0]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_gradients_that_are_not_finite(bad):
+    result = failure(wrong_op(lambda x: x * 2, x=lambda x: np.where(x > 1, bad, 2.0)), np.array([0.0, 3.0]))
+    assert [m.index for m in result.mismatches] == [(1,)]
+    assert str(bad) in str(result)
+
+
+def test_a_missing_second_order_term():
+    @mg.op
+    def cubed(x):
+        return x**3
+
+    cubed.rule(x=lambda g, x: 3 * g * x.data**2 if isinstance(x, mg.Tensor) else 3 * g * x**2)
+    x = np.array([1.0, 2.0])
+    assert mg.gradcheck(cubed, x)
+    result = failure(cubed, x, mg.gradgradcheck)
+    assert {m.input for m in result.mismatches} == {"argument 0"}
+    assert "gradgradcheck failed" in str(result)
+
+
+def test_a_rule_that_loses_the_cotangents_history():
+    f = mg.op(lambda x: 2 * x).rule(x=lambda g: mg.tensor(2 * g.data) if isinstance(g, mg.Tensor) else 2 * g)
+    assert mg.gradcheck(f, 1.0)
+    assert {m.input for m in failure(f, 1.0, mg.gradgradcheck).mismatches} == {"cotangent"}
+
+
+# --- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", [mg.gradcheck, mg.gradgradcheck])
+@pytest.mark.parametrize(
+    ("f", "what"),
+    [
+        (lambda x: x.data, "ndarray"),
+        (lambda x: float(x.sum()), "float"),
+        (lambda x: None, "NoneType"),
+        (lambda x: [x, 3], "int"),
+        (lambda x: x.astype(int), "int64"),
+    ],
+)
+def test_outputs_that_are_no_floating_tensors(check, f, what):
+    with pytest.raises(TypeError, match=rf"returns floating tensors.*{what}.*\.numpy\(\)"):
+        check(f, np.ones(2))
+
+
+def test_errors_of_the_function_come_through():
+    with pytest.raises(ZeroDivisionError):
+        mg.gradcheck(lambda x: x * (1 / 0), 1.0)
