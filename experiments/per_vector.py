@@ -1,5 +1,7 @@
 """Scenario 1: every vector gets a label. Words of a sentence are tagged with their parts of speech.
 
+In a shell:
+
     python -m experiments per-vector                                     English from a small grammar
     python -m experiments per-vector --train train.conllu --test test.conllu
     python -m experiments per-vector --model fc                          the lecture's baselines: fc, window
@@ -8,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,16 +19,24 @@ import minigrad as mg
 from experiments.data import batching, english
 from experiments.data.conllu import Tagged
 from experiments.data.features import FAMILIES, WordFeatures
-from experiments.data.files import read_texts, tokenise
+from experiments.data.files import tokenise
 from experiments.data.vocabulary import Vocabulary
 from experiments.settings import PerVectorSettings
-from experiments.task import Labeller, Metrics, Task, body, share
+from experiments.task import Labeller, Metrics, Task, body, check_lengths, share, texts
 from minigrad import nn
 from models import PerVector, SummedEmbedding
 
 EMBEDDED = PerVectorSettings(epochs=8, lr=3e-3, word_dropout=0.05)
 CONLLU = PerVectorSettings(
-    dim=128, heads=8, hidden=256, epochs=12, max_tokens=1000, batch_size=1000, dropout=0.3, word_dropout=0.25, warmup=0.08
+    dim=128,
+    heads=8,
+    hidden=256,
+    epochs=12,
+    max_tokens=1000,
+    batch_size=1000,
+    dropout=0.3,
+    word_dropout=0.25,
+    warmup=0.08,
 )
 LECTURE = ("I", "saw", "a", "saw")
 
@@ -34,7 +45,7 @@ class Tagger(Labeller):
     """Reads words by their features, and says their tags."""
 
     def __init__(self, settings: PerVectorSettings, features: WordFeatures, tags: Vocabulary):
-        self.features, self.tags = features, tags
+        self.settings, self.features, self.tags = settings, features, tags
         s = settings
         words = SummedEmbedding(features.size, s.dim, features=len(FAMILIES), dropout=s.dropout)
         self.model = PerVector(words, body(s, dropout=s.dropout), s.dim, len(tags))
@@ -46,6 +57,7 @@ class Tagger(Labeller):
     @mg.no_grad()
     def label(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tags of each sentence's words."""
+        check_lengths(self.settings, (len(tokens) + 2 for tokens in sentences))
         labels: list[list[str]] = [[] for _ in sentences]
         for chosen in batching.by_length([len(tokens) for tokens in sentences], 64):
             ids, valid = self.encode([sentences[i] for i in chosen])
@@ -55,7 +67,7 @@ class Tagger(Labeller):
 
     def predict(self, given: str) -> list[str]:
         """word/TAG for each word of a sentence, or of each line of a .txt file."""
-        sentences = [tokenise(line) for line in (read_texts(given) if given.endswith(".txt") else [given])]
+        sentences = [tokenise(line) for line in texts(given)]
         rows = zip(sentences, self.label(sentences))
         return [" ".join(f"{token}/{tag}" for token, tag in zip(tokens, tags)) for tokens, tags in rows]
 
@@ -72,11 +84,12 @@ class PerVectorTask(Task):
 
     scenario = "per-vector"
     settings_class, labeller_class = PerVectorSettings, Tagger
-    defaults = {"": EMBEDDED, ".conllu": CONLLU}
+    defaults = MappingProxyType({"": EMBEDDED, ".conllu": CONLLU})
     score_name, higher_is_better = "accuracy", True
 
     def __init__(self, settings: PerVectorSettings, splits: Mapping[str, list[Tagged]]):
         self.settings, self.splits = settings, splits
+        check_lengths(settings, (len(sentence.tokens) + 2 for split in splits.values() for sentence in split))
         train = splits["train"]
         features = WordFeatures.fit(sentence.tokens for sentence in train)
         tags = Vocabulary.from_counts(tag for sentence in train for tag in sentence.tags)

@@ -1,8 +1,11 @@
-"""Pictures of a run: curves of loss and score, and maps of who attends to whom. SVG and PNG; needs matplotlib (the plots extra)."""
+"""Pictures of a run, SVG and PNG: curves of loss and score, and maps of who attends to whom. Needs matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +14,36 @@ import numpy as np
 import minigrad as mg
 from models import watch_attention
 
-try:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    plt.rcParams["font.sans-serif"] = ["DejaVu Sans", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "Arial Unicode MS"]
-    plt.rcParams["svg.fonttype"] = "none"  # text stays text: the reader's own fonts have every script
-    plt.rcParams["svg.hashsalt"] = "minigrad"
-except ImportError:
-    matplotlib = None  # type: ignore[assignment]
-
-AVAILABLE = matplotlib is not None
 MISSING = 'no pictures were drawn, for want of matplotlib: pip install "minigrad[plots]"'
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "minigrad"}  # text as text; equal pictures, equal files
+_FIRST_FONT = "DejaVu Sans"  # matplotlib brings it along
+
+
+def available() -> bool:
+    """Is matplotlib there?"""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def draw_curves(folder: Path, history: Sequence[Mapping[str, float | None]], score: str) -> None:
     """curves.svg and .png: the loss on train and the score on dev, by epoch."""
     epochs = [row["epoch"] for row in history]
+    curves = {"mean loss on train": [row["loss"] for row in history]}
     dev = [row.get(score) for row in history]
-    shown = 2 if any(value is not None for value in dev) else 1
-    figure, axes = plt.subplots(1, shown, figsize=(4.5 * shown, 3.2), squeeze=False, layout="constrained")
-    _curve(axes[0][0], epochs, [row["loss"] for row in history], "mean loss on train")
-    if shown == 2:
-        _curve(axes[0][1], epochs, [np.nan if value is None else value for value in dev], f"{score.replace('_', ' ')} on dev")
+    if any(value is not None for value in dev):
+        curves[f"{score.replace('_', ' ')} on dev"] = [np.nan if value is None else value for value in dev]
+    figure, axes = _subplots(1, len(curves), (4.5 * len(curves), 3.2))
+    for ax, (label, values) in zip(axes.flat, curves.items()):
+        ax.plot(epochs, values, marker="o" if len(epochs) < 25 else None, markersize=3)
+        ax.set_xlabel("epoch")
+        ax.set_ylabel(label)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.grid(alpha=0.3)
+        ax.spines[["top", "right"]].set_visible(False)
     _save(figure, folder / "curves")
-
-
-def _curve(ax: Any, epochs: Sequence[Any], values: Sequence[Any], label: str) -> None:
-    ax.plot(epochs, values, marker="o" if len(epochs) < 25 else None, markersize=3)
-    ax.set_xlabel("epoch")
-    ax.set_ylabel(label)
-    ax.grid(alpha=0.3)
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
@@ -57,15 +56,16 @@ def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
     name, weights = list(seen.items())[-1]
     heads = weights[0]
     columns = min(len(heads), 4)
-    rows = -(-len(heads) // columns)
+    rows = math.ceil(len(heads) / columns)
     side = min(max(2.4, 0.32 * max(len(keys), len(queries))), 5.0)
-    figure, axes = plt.subplots(rows, columns, figsize=(columns * side, rows * side + 0.5), squeeze=False, layout="constrained")
+    figure, axes = _subplots(rows, columns, (columns * side, rows * side + 0.5))
+    families, [queries, keys] = readable(queries, keys)
     for i, ax in enumerate(axes.flat):
         if i >= len(heads):
             ax.set_axis_off()
             continue
         image = ax.imshow(heads[i], vmin=0, vmax=1, cmap="Blues", aspect="auto")
-        _name_cells(ax, queries, keys)
+        _name_cells(ax, queries, keys, families)
         ax.set_title(f"head {i + 1}", fontsize=9)
         ax.set_xlabel("key (is asked)", fontsize=8)
         if i % columns == 0:
@@ -75,18 +75,75 @@ def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
     _save(figure, folder / "attention")
 
 
-def _name_cells(ax: Any, queries: Sequence[str], keys: Sequence[str]) -> None:
-    every = max(1, -(-max(len(queries), len(keys)) // 24))  # names that would not be readable are left out
+def _subplots(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure and its axes (rows, columns), without pyplot, which would choose a window system."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _name_cells(ax: Any, queries: Sequence[str], keys: Sequence[str], families: Sequence[str]) -> None:
+    every = math.ceil(max(len(queries), len(keys)) / 24)  # names that would not be readable are left out
     size = 8 if len(keys) <= 12 else 6
-    ax.set_xticks(range(0, len(keys), every), [_plain(k) for k in keys[::every]], rotation=90, fontsize=size)
-    ax.set_yticks(range(0, len(queries), every), [_plain(q) for q in queries[::every]], fontsize=size)
-
-
-def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # not the beginning of a formula
+    style = {"fontsize": size, "fontfamily": families, "parse_math": False}  # a dollar is a dollar
+    ax.set_xticks(range(0, len(keys), every), keys[::every], rotation=90, **style)
+    ax.set_yticks(range(0, len(queries), every), queries[::every], **style)
 
 
 def _save(figure: Any, path: Path) -> None:
-    for suffix in (".svg", ".png"):
-        figure.savefig(path.with_suffix(suffix), dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
-    plt.close(figure)
+    from matplotlib import rc_context
+
+    with rc_context(_STYLE):
+        for suffix in (".svg", ".png"):
+            figure.savefig(path.with_suffix(suffix), dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
+
+
+# --- names that can be read, whatever fonts there are ------------------------------------------------------------
+
+
+def readable(*lists: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """The font families to draw names with, and the names, in which another text stands for what no font has."""
+    families, missing = _fonts_for({character for names in lists for name in names for character in name})
+    return families, [[_spell(name, missing) for name in names] for names in lists]
+
+
+def _spell(name: str, missing: Iterable[str]) -> str:
+    """千 as 1000 if there is no glyph for it, other characters by their code; spaces visible; not too long."""
+    if not name.strip(" "):
+        return "\N{OPEN BOX}" * len(name)
+    spelt = " ".join(_substitute(c) for c in name) if set(name) <= set(missing) else name
+    spelt = "".join(_substitute(c) if c in missing else c for c in spelt)
+    return spelt if len(spelt) <= 18 else spelt[:17] + "…"
+
+
+def _substitute(character: str) -> str:
+    number = unicodedata.numeric(character, None)
+    return f"U+{ord(character):04X}" if number is None else f"{number:g}"
+
+
+def _fonts_for(characters: set[str]) -> tuple[list[str], set[str]]:
+    """Installed families that together have the most of the characters, and the characters that none has."""
+    from matplotlib.font_manager import fontManager
+
+    unfit = ("Last Resort", "Emoji")  # boxes, and pictures that cannot be drawn
+    usable = [f for f in fontManager.ttflist if f.style == "normal" and not any(name in f.name for name in unfit)]
+    families, missing = [_FIRST_FONT], set(characters)
+    for font in sorted(usable, key=lambda f: (f.name != _FIRST_FONT, "CJK" not in f.name, f.weight != 400, f.name)):
+        if found := missing & _glyphs(font.fname):
+            missing -= found
+            families.append(font.name)
+        if not missing:
+            break
+    return list(dict.fromkeys(families)), missing
+
+
+@lru_cache(maxsize=1024)
+def _glyphs(path: str) -> frozenset[str]:
+    """The characters that a font file can draw."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(map(chr, FT2Font(path).get_charmap()))
+    except (OSError, RuntimeError):
+        return frozenset()

@@ -7,13 +7,15 @@ checkpoint.npz   everything that training needs to go on          weights.npz   
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
 import platform
+import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +34,26 @@ class Run:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any]) -> Run:
-        """A new directory with its config.json; UsageError if it exists or cannot be made."""
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            raise UsageError(f"{path} exists already: give another --out, or go on with it by --resume {path}") from None
-        except OSError as error:
-            raise UsageError(f"{path} cannot be made: {error.strerror}") from None
+    def create(cls, path: Path | None, config: Mapping[str, Any]) -> Run:
+        """A new directory, `path` or one named by the time, with its config.json; UsageError if it cannot be made."""
+        for candidate in [path] if path is not None else _named_by_time(config["scenario"]):
+            try:
+                candidate.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UsageError(f"{path} cannot be made: {error.strerror}") from None
+            return cls.within(candidate, config)
+        raise UsageError(f"{path} exists already: give another --out")
+
+    @classmethod
+    def within(cls, path: Path, config: Mapping[str, Any]) -> Run:
+        """A part of a greater run: new, or begun before that was stopped."""
         run = cls(path)
         try:
-            run.write_json("config.json", config)
+            path.mkdir(exist_ok=True)
+            if not (path / "config.json").exists():
+                run.write_json("config.json", config)
         except OSError as error:
             raise UsageError(f"{path} cannot be written to: {error.strerror}") from None
         return run
@@ -50,26 +61,27 @@ class Run:
     @classmethod
     def open(cls, path: Path) -> Run:
         """An existing run; UsageError if there is none at that path."""
-        run = cls(path)
         if not (path / "config.json").is_file():
             raise UsageError(f"{path} is not the directory of a run: it has no config.json")
-        return run
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return self.read_json("config.json")
+        return cls(path)
 
     @property
     def finished(self) -> bool:
         return (self.path / "result.json").is_file()
 
+    @property
+    def resume_command(self) -> str:
+        return f"python -m experiments --resume {shlex.quote(str(self.path))}"
+
     def read_json(self, name: str) -> dict[str, Any]:
         try:
-            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            content = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise UsageError(f"{self.path} has no {name}: the run is not finished, or is not one") from None
-        except ValueError as error:
-            raise UsageError(f"{self.path / name} cannot be read: {error}") from None
+            raise UsageError(f"{self.path} has no {name}: finish the run first ({self.resume_command})") from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{self.path / name} is not readable as JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise UsageError(f"{self.path / name} should hold a JSON object, and holds a {type(content).__name__}")
         return content
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
@@ -87,37 +99,48 @@ class Run:
 
     def restore(self, training: Training) -> None:
         """Back to where the last checkpoint was written, if there is one."""
-        for leftover in self.path.glob(".*.npz.*"):  # of a write that was killed
+        for leftover in [*self.path.glob(".*.tmp"), *self.path.glob(".*.part")]:  # of a write that was killed
             leftover.unlink()
         if (self.path / "checkpoint.npz").exists():
-            try:
+            with self._usable("checkpoint.npz"):
                 training.load_state_dict(saving.load_checkpoint(self.path / "checkpoint.npz"))
-            except ValueError as error:
-                raise UsageError(f"{self.path / 'checkpoint.npz'} cannot be used: {str(error).splitlines()[0]}") from None
 
     def save_weights(self, model: nn.Module) -> None:
         saving.save(self.path / "weights.npz", model.state_dict())
 
     def load_weights(self, model: nn.Module) -> None:
-        try:
+        with self._usable("weights.npz"):
             model.load_state_dict(saving.load(self.path / "weights.npz"))
+
+    @contextlib.contextmanager
+    def _usable(self, name: str) -> Iterator[None]:
+        """A file that is missing, damaged or of another model is the user's to know, in one line."""
+        try:
+            yield
         except FileNotFoundError:
-            raise UsageError(f"{self.path} has no weights.npz: finish the run first (--resume {self.path})") from None
-        except ValueError as error:
-            raise UsageError(f"{self.path / 'weights.npz'} cannot be used: {str(error).splitlines()[0]}") from None
+            raise UsageError(f"{self.path} has no {name}: finish the run first ({self.resume_command})") from None
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            reason = str(error).removeprefix(f"{self.path / name} ")
+            raise UsageError(f"{self.path / name} cannot be used: {reason}") from None
 
     def _write(self, name: str, text: str) -> None:
+        """All or nothing."""
         temporary = self.path / f".{name}.part"
-        temporary.write_text(text, encoding="utf-8")
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, self.path / name)
 
 
-def default_path(name: str) -> Path:
-    """runs/<name>-<time>, with a number behind it if that second has one already."""
+def _named_by_time(name: str) -> Iterator[Path]:
+    """runs/<name>-<time>, then with a number behind it, for those that start in the same second."""
     base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    candidates: Sequence[Path] = [base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 1000))]
-    return next(path for path in candidates if not path.exists())
+    yield base
+    for i in range(2, 1000):
+        yield base.with_name(f"{base.name}-{i}")
 
 
 def versions() -> dict[str, str]:
+    """Of what a result may depend on."""
     return {"minigrad": minigrad.__version__, "numpy": np.__version__, "python": platform.python_version()}

@@ -1,4 +1,6 @@
-"""Scenario 3: the model itself decides how many labels come out. Number words to Chinese numerals; words to their sounds.
+"""Scenario 3: the model itself decides how many labels come out. Number words to numerals, spelling to sounds.
+
+In a shell:
 
     python -m experiments seq2seq                                        two hundred and five -> 二百零五
     python -m experiments seq2seq --train train.tsv --test test.tsv      characters to symbols
@@ -7,21 +9,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 import minigrad as mg
 from experiments.data import batching, numerals
-from experiments.data.files import read_texts
 from experiments.data.tsv import Pair
 from experiments.data.vocabulary import Vocabulary
-from experiments.settings import Seq2SeqSettings
-from experiments.task import Labeller, Metrics, Task, share
+from experiments.settings import Seq2SeqSettings, UsageError
+from experiments.task import LONGEST, Labeller, Metrics, Task, check_lengths, share, texts
 from minigrad import nn
 from models import Seq2Seq, beam_search, greedy
 
-EMBEDDED = Seq2SeqSettings(blocks=1, epochs=12, dropout=0.0, lr=4e-3, label_smoothing=0.0, batch_size=64, weight_decay=0.0)
+EMBEDDED = Seq2SeqSettings(
+    blocks=1, epochs=12, dropout=0.0, lr=4e-3, label_smoothing=0.0, batch_size=64, weight_decay=0.0
+)
 TSV = Seq2SeqSettings(
     dim=128,
     hidden=256,
@@ -38,6 +42,8 @@ TSV = Seq2SeqSettings(
 class Translator(Labeller):
     """Reads source symbols, and says target symbols until it thinks that it is done."""
 
+    model: Seq2Seq
+
     def __init__(self, settings: Seq2SeqSettings, source: Vocabulary, target: Vocabulary, limit: int, words: bool):
         """limit: the longest output; words: whether a source text falls into words or into characters."""
         self.settings, self.source, self.target, self.limit, self.words = settings, source, target, limit, words
@@ -50,12 +56,14 @@ class Translator(Labeller):
             heads=s.heads,
             hidden=s.hidden,
             positions=s.positions,
+            max_length=LONGEST,
             dropout=s.dropout,
         )
 
     @mg.no_grad()
     def label(self, sources: Sequence[Sequence[str]]) -> list[list[str]]:
         """The target symbols of each source."""
+        check_lengths(self.settings, map(len, sources))
         labels: list[list[str]] = [[] for _ in sources]
         for chosen in batching.by_length([len(symbols) for symbols in sources], 128):
             ids, valid = batching.pad([self.source.encode(sources[i]) for i in chosen])
@@ -70,8 +78,11 @@ class Translator(Labeller):
 
     def predict(self, given: str) -> list[str]:
         """The output for a text, or for each line of a .txt file."""
-        lines = read_texts(given) if given.endswith(".txt") else [given]
+        lines = texts(given)
         sources = [numerals.words(line) if self.words else tuple(line) for line in lines]
+        for line, source in zip(lines, sources):
+            if not source:
+                raise UsageError(f"{line!r} has no words")
         return [("" if self.words else " ").join(symbols) for symbols in self.label(sources)]
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +104,7 @@ class Seq2SeqTask(Task):
 
     scenario = "seq2seq"
     settings_class, labeller_class = Seq2SeqSettings, Translator
-    defaults = {"": EMBEDDED, ".tsv": TSV}
+    defaults = MappingProxyType({"": EMBEDDED, ".tsv": TSV})
     score_name, higher_is_better = "exact_match", True
 
     def __init__(self, settings: Seq2SeqSettings, splits: Mapping[str, list[Pair]], *, words: bool):
@@ -102,6 +113,7 @@ class Seq2SeqTask(Task):
         source = Vocabulary.from_counts((c for pair in train for c in pair.source), specials=("pad", "unk"))
         target = Vocabulary.from_counts((c for pair in train for c in pair.target), specials=("pad", "bos", "eos"))
         limit = max(len(pair.target) for pair in train) + 5
+        check_lengths(settings, [limit, *(len(pair.source) for split in splits.values() for pair in split)])
         self.labeller = Translator(settings, source, target, limit, words)
         self._source = [source.encode(pair.source) for pair in train]
         self._target = [np.array([target.bos, *target.encode(pair.target), target.eos]) for pair in train]

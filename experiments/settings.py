@@ -47,33 +47,47 @@ class Settings:
     average: float = option(0.0, "decay of the averaged weights that are kept; 0: no averaging")
 
     def __post_init__(self) -> None:
+        """UsageError for a value of the wrong type or out of bounds, wherever it came from."""
+        types = get_type_hints(type(self))
         for f in fields(self):
-            value = getattr(self, f.name)
-            if f.metadata.get("choices") and value not in f.metadata["choices"]:
-                raise UsageError(f"--{f.name.replace('_', '-')} is one of {', '.join(f.metadata['choices'])}, not {value!r}")
-            low, high = _BOUNDS.get(f.name, (-math.inf, math.inf))
-            if isinstance(value, (int, float)) and not low <= value <= high:
-                raise UsageError(f"--{f.name.replace('_', '-')} must lie from {low} to {high}, and {value} was given")
+            _check(f.name, getattr(self, f.name), types[f.name], f.metadata.get("choices") or ())
         if self.model == "attention" and self.dim % self.heads:
             raise UsageError(f"--heads {self.heads} does not divide --dim {self.dim}")
 
 
 _BELOW_ONE = math.nextafter(1, 0)
-_BOUNDS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("dim", "blocks", "heads", "hidden", "epochs", "patience", "batch_size", "max_tokens", "beam"), (1, 10**9)),
+_BOUNDS: dict[str, tuple[Any, Any]] = {
+    **dict.fromkeys(("epochs", "patience", "batch_size", "max_tokens"), (1, 10**9)),
+    **dict.fromkeys(("dim", "hidden"), (1, 10**5)),
+    **dict.fromkeys(("blocks", "heads", "beam"), (1, 1000)),
+    **dict.fromkeys(("neighbours",), (0, 1000)),
+    **dict.fromkeys(("frames", "time_mask", "feature_mask"), (0, 10**6)),
+    **dict.fromkeys(("seed",), (0, 2**63 - 1)),
     **dict.fromkeys(("dropout", "word_dropout", "beta2", "average", "warp"), (0, _BELOW_ONE)),
     **dict.fromkeys(("label_smoothing", "warmup"), (0, 1)),
-    **dict.fromkeys(("seed", "neighbours", "frames", "time_mask", "feature_mask"), (0, 2**63 - 1)),
     **dict.fromkeys(("lr", "clip"), (1e-12, 1e12)),
     **dict.fromkeys(("weight_decay", "position_scale"), (0, 1e12)),
 }
+
+
+def _check(name: str, value: Any, kind: type, choices: tuple[str, ...]) -> None:
+    shown = "--" + name.replace("_", "-")
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise UsageError(f"{shown} must be of type {kind.__name__}, and {value!r} was given")
+    if choices and value not in choices:
+        raise UsageError(f"{shown} is one of {', '.join(choices)}, and {value!r} was given")
+    if kind in (int, float):
+        low, high = _BOUNDS[name]
+        if not low <= value <= high:
+            span = f"at least {low} and below 1" if high == _BELOW_ONE else f"from {low} to {high}"
+            raise UsageError(f"{shown} must be {span}, and {value} was given")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerVectorSettings(Settings):
     """A label for every vector."""
 
-    word_dropout: float = option(0.1, "probability of hiding a word's own row in training, so that its looks are learned")
+    word_dropout: float = option(0.1, "probability of hiding a word's own row in training: its looks are learned then")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +115,15 @@ class Seq2SeqSettings(Settings):
 
 def add_options(parser: argparse.ArgumentParser, cls: type[Settings]) -> None:
     """An option for every field; those not given on the command line are absent from the result."""
+    group = parser.add_argument_group("hyperparameters", "defaults depend on the kind of data; config.json shows them")
     types = get_type_hints(cls)
     for f in fields(cls):
         kind = types[f.name]
-        parser.add_argument(
+        group.add_argument(
             "--" + f.name.replace("_", "-"),
             type=_truth if kind is bool else kind,
             default=argparse.SUPPRESS,
-            metavar="|".join(f.metadata["choices"]) or kind.__name__.upper(),
+            metavar="true|false" if kind is bool else "|".join(f.metadata["choices"]) or kind.__name__.upper(),
             help=f.metadata["help"],
         )
 

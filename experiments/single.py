@@ -1,5 +1,7 @@
 """Scenario 2: the whole set of vectors gets one label. Who is speaking, told from the frames of an utterance.
 
+In a shell:
+
     python -m experiments single                                         six synthetic speakers
     python -m experiments single --train train.ts [--folds 5]
     python -m experiments single --train digits.npz --label digit
@@ -8,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,7 @@ from experiments.data.files import read_frames
 from experiments.data.ts import Frames
 from experiments.data.vocabulary import Vocabulary
 from experiments.settings import SingleSettings
-from experiments.task import Labeller, Metrics, Task, body, share
+from experiments.task import Labeller, Metrics, Task, body, check_lengths, share
 from minigrad import nn
 from models import FrameProjection, Single
 
@@ -71,6 +74,7 @@ class Classifier(Labeller):
     @mg.no_grad()
     def label(self, sequences: Sequence[np.ndarray]) -> list[str]:
         """The label of each sequence (n, dimensions)."""
+        check_lengths(self.settings, (self.settings.frames or len(frames) for frames in sequences))
         labels = [""] * len(sequences)
         for chosen in batching.by_length([len(frames) for frames in sequences], 64):
             x, valid = batching.pad([self.prepare(sequences[i]) for i in chosen])
@@ -83,7 +87,8 @@ class Classifier(Labeller):
         sequences, width = read_frames(given), len(self.statistics.mean)
         for i, frames in enumerate(sequences):
             if frames.shape[1] != width:
-                raise DataError(given, f"sequence {i + 1} has {frames.shape[1]} dimensions, and the model was trained on {width}")
+                reason = f"sequence {i + 1} has {frames.shape[1]} dimensions, and the model was trained on {width}"
+                raise DataError(given, reason)
         return self.label(sequences)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,11 +106,13 @@ class SingleTask(Task):
 
     scenario = "single"
     settings_class, labeller_class = SingleSettings, Classifier
-    defaults = {"": EMBEDDED, ".ts": TS, ".npz": NPZ}
+    defaults = MappingProxyType({"": EMBEDDED, ".ts": TS, ".npz": NPZ})
     score_name, higher_is_better = "accuracy", True
 
     def __init__(self, settings: SingleSettings, splits: Mapping[str, Frames]):
         self.settings, self.splits = settings, splits
+        sequences = (frames for split in splits.values() for frames in split.sequences)
+        check_lengths(settings, (settings.frames or len(frames) for frames in sequences))
         train = splits["train"]
         labels = Vocabulary(sorted(set(train.labels)))
         self.labeller = Classifier(settings, fr.statistics(train.sequences), labels)

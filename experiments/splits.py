@@ -25,7 +25,9 @@ def suffix_of(files: Mapping[str, str], known: Mapping[str, Any]) -> str:
         raise UsageError(f"--{next(iter(files))} was given without --train")
     suffixes = [suffix for suffix in known if suffix]
     for name in files.values():
-        if Path(name).suffix.lower() not in suffixes and not Path(name).is_dir():
+        if Path(name).is_dir():
+            raise DataError(name, "is a directory; name a file")
+        if Path(name).suffix.lower() not in suffixes:
             raise DataError(name, f"unknown suffix {Path(name).suffix!r}; this scenario reads {', '.join(suffixes)}")
     if len({Path(name).suffix.lower() for name in files.values()}) > 1:
         raise UsageError(f"all files of a run are of one kind, and these differ: {', '.join(files.values())}")

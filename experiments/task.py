@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 import minigrad as mg
-from experiments.settings import Settings
+from experiments.data.errors import DataError
+from experiments.data.files import read_texts
+from experiments.settings import Settings, UsageError
 from minigrad import nn
 from models import AttentionStack, FCStack, WindowFC
 
 Metrics = dict[str, float | None]
+LONGEST = 512  # how many vectors learned positions reach
 
 
 class Labeller(ABC):
-    """A model with what it takes to read inputs and to name labels: all that a finished run needs to label new input."""
+    """A model, and what it takes to read inputs and to name labels: all that labelling new input needs."""
 
     model: nn.Module
 
@@ -102,8 +106,28 @@ def body(s: Settings, *, dropout: float) -> nn.Module:
         hidden=s.hidden,
         positions=s.positions,
         position_scale=s.position_scale,
+        max_length=LONGEST,
         dropout=dropout,
     )
+
+
+def check_lengths(s: Settings, lengths: Iterable[int]) -> None:
+    """UsageError for a sequence that is longer than learned positions reach."""
+    longest = max(lengths, default=0)
+    if s.model == "attention" and s.positions == "learned" and longest > LONGEST:
+        raise UsageError(f"--positions learned reaches {LONGEST} vectors, and a sequence has {longest}: take others")
+
+
+def texts(given: str) -> list[str]:
+    """A text as it is, or the lines of a .txt file."""
+    if not given.lower().endswith(".txt"):
+        if os.path.isfile(given):
+            raise UsageError(f"{given} is a file, and texts are read from files whose names end in .txt")
+        return [given]
+    lines = read_texts(given)
+    if not lines:
+        raise DataError(given, "has no text")
+    return lines
 
 
 def share(right: Sequence[bool]) -> float | None:

@@ -15,7 +15,7 @@ from minigrad import random as mg_random
 
 
 class Training:
-    """All that changes while a model is trained. A checkpoint holds the whole of it, so a resumed run equals one never stopped."""
+    """All that changes while a model is trained; a checkpoint holds all of it: resuming changes nothing."""
 
     def __init__(self, task: Task):
         s = task.settings
@@ -44,12 +44,12 @@ class Training:
                 loss = self._train_epoch(bar)
                 scores = self._score()
                 self.seconds += time.perf_counter() - started
-                lr = self.optimizer.groups[0]["lr"]
-                self.history.append({"epoch": self.epoch + 1, "loss": loss, "lr": lr, **scores, "seconds": self.seconds})
+                row = {"epoch": self.epoch + 1, "loss": loss, "lr": self.optimizer.groups[0]["lr"], **scores}
+                self.history.append({**row, "seconds": self.seconds})
                 self._keep_if_best()
                 save(self)
                 bar.update()
-                bar.set_postfix(loss=f"{loss:.3f}", **_shown(scores))
+                bar.set_postfix({"loss": f"{loss:.3f}", **_shown(scores)})
         self.task.model.load_state_dict(self.best_weights)
 
     def _train_epoch(self, bar: tqdm[Any]) -> float:
