@@ -18,7 +18,7 @@ def train_step(params):
         for block in (weights[:7], weights[7:14]):
             wq, wk, wv, w1, b1, w2, b2 = block
             h = mg.attention(mg.linear(h, wq), mg.linear(h, wk), mg.linear(h, wv))
-            h = mg.linear(mg.relu(mg.linear(h, w1, b1)), w2, b2)
+            h = mg.linear(mg.linear(h, w1, b1, activation="relu"), w2, b2)
         return nn.cross_entropy(mg.linear(h, weights[14], weights[15]), labels)
 
     def backward(x, labels):

@@ -1,5 +1,10 @@
 """python -m experiments [per-vector | single | seq2seq | predict] ..."""
 
-from experiments.cli import main
+import sys
 
-main()
+try:
+    from experiments.cli import main
+
+    main()
+except KeyboardInterrupt:  # before there was anything to save
+    sys.exit(130)

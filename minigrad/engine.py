@@ -144,10 +144,11 @@ def backward_pass(
     cotangents: dict[Node, Array] = {}
     for root, g in roots:
         cotangents[root] = cotangents[root] + g if root in cotangents else g
-    owned: set[Node] = set()  # nodes whose cotangent is a sum made by this pass, which may be added to in place
+    owned: set[Node] = set()  # nodes whose cotangent is an array of this pass's own, which may be added to in place
     heap = sorted((-root.tick, root) for root in cotangents)
+    leaves: list[Node] = []
     found: dict[Node, Array] = {}
-    kept: list[tuple[Node, Array]] = []
+    kept: list[tuple[Node, Array, bool]] = []
     keep_graph = retain or recorded
     level, since = (transform.level, transform.since) if transform is not None else (0, 0)
     was_recording, state.recording = state.recording, state.mode if recorded else 0
@@ -158,9 +159,7 @@ def backward_pass(
                 g = cotangents.pop(node)
                 is_input = inputs is not None and node in inputs
                 if node.notes is not None and not (is_input and transform is None):
-                    g = _run_hooks(node, g, recorded)
-                    if node.notes.retain:
-                        kept.append((node, g))
+                    g = _hook_and_keep(node, g, recorded, owned, kept)
                 if is_input:
                     found[node] = g
                     continue
@@ -178,23 +177,30 @@ def backward_pass(
                     raise RuntimeError(_FREED_MESSAGE)
                 if node.op is None:
                     gradients: Iterable[Array] = (g,)
+                    fresh = False
                 else:
                     if _last_write > node.tick:
                         _check_unwritten(node, node.tick)
                     if type(g) is list:
                         g = _fill_missing(node, g)
                     gradients = node.op.vjp(node, g, recorded)
+                    fresh = node.op.gives_fresh and not recorded
                 for edge, ge in zip(edges, gradients):
                     if ge is None or (level and not (edge.levels & level and edge.tick >= since)):
                         continue
                     if ge.shape != edge.shape:
                         ge = _sum_to(ge, edge.shape, node)
                     if ge.dtype != edge.dtype:
-                        ge = ge.astype(edge.dtype)
+                        ge = _cast(ge, edge.dtype)
                     before = cotangents.get(edge)
                     if before is None:
                         cotangents[edge] = ge
-                        heappush(heap, (-edge.tick, edge))
+                        if edge.op is None and not edge.edges and not edge.levels:
+                            leaves.append(edge)  # nothing follows from it, so its turn need not be found
+                        else:
+                            heappush(heap, (-edge.tick, edge))
+                        if fresh:
+                            owned.add(edge)
                     elif edge in owned:
                         before += ge
                         cotangents[edge] = before  # a 0-d sum may have been rebound instead of changed
@@ -204,6 +210,11 @@ def backward_pass(
                             owned.add(edge)
                 if not keep_graph and node.op is not None:
                     node.saved, node.edges = _FREED, ()
+            for leaf in leaves:
+                if inputs is not None and leaf in inputs:
+                    found[leaf] = cotangents[leaf]
+                else:
+                    _hook_and_keep(leaf, cotangents[leaf], recorded, owned, kept)
     finally:
         state.recording = was_recording
     _keep(kept)
@@ -221,15 +232,30 @@ def own(g: Array) -> np.ndarray:
     return np.array(g, order="C")
 
 
-def _keep(kept: list[tuple[Node, Array]]) -> None:
-    for node, g in kept:
+def _keep(kept: list[tuple[Node, Array, bool]]) -> None:
+    for node, g, owned in kept:
         notes = node.notes
         assert notes is not None
         array = getattr(g, "_array", g)
-        if notes.grad is None:
-            notes.grad = own(array)
-        else:
+        if notes.grad is not None:
             notes.grad += array
+        else:
+            notes.grad = array if owned and type(array) is np.ndarray else own(array)
+
+
+def _hook_and_keep(
+    node: Node, g: Array, recorded: bool, owned: set[Node], kept: list[tuple[Node, Array, bool]]
+) -> Array:
+    """A node's gradient is complete: let its hooks see it, and note it if it is to be kept."""
+    notes = node.notes
+    if notes is None:
+        return g
+    if notes.hooks:
+        owned.discard(node)
+        g = _run_hooks(node, g, recorded)
+    if notes.retain:
+        kept.append((node, g, node in owned))
+    return g
 
 
 def _run_hooks(node: Node, g: Array, recorded: bool) -> Array:
@@ -269,6 +295,11 @@ def _sum_to(g: Array, shape: tuple[int, ...], node: Node) -> Array:
         )
     stretched = tuple(i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1)
     return g.sum(tuple(range(extra)) + stretched).reshape(shape)
+
+
+def _cast(g: Array, dtype: np.dtype[Any]) -> Array:
+    """A gradient in its operand's dtype; what goes back to a real operand of a complex result is the real part."""
+    return (np.real(g) if g.dtype.kind == "c" and dtype.kind != "c" else g).astype(dtype)
 
 
 class Transform:
@@ -449,6 +480,6 @@ NUMPY_CONSTANTS: set[Any] = set()  # NumPy functions without a gradient, which r
 def register(name: str, function: Any) -> None:
     """Make `function` the op called `name`, and what NumPy's function of that name does to a Tensor."""
     OPS[name] = function
-    for module in (np, np.linalg):
+    for module in (np, np.linalg, np.fft):
         if callable(numpy_function := getattr(module, name, None)):
             NUMPY_OPS.setdefault(numpy_function, function)

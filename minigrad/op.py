@@ -7,8 +7,9 @@
     matmul.rule(a=lambda g, b: g @ np.swapaxes(b, -1, -2),      ... and a rule for each differentiable argument.
                 b=lambda g, a: np.swapaxes(a, -1, -2) @ g)
 
-A rule's parameters after the cotangent g name what it needs: arguments of the op, `y` for its output, `x_shape` for the
-shape of x alone. Exactly those are saved. Names are resolved once, here; a call only moves positions.
+A rule's parameters after the cotangent g name what it needs: arguments of the op, `y` for its output (unless an
+argument is called so), `x_shape` for the shape of x alone. Exactly those are saved. Names are resolved once, here; a
+call only moves positions.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ R = TypeVar("R")
 Rule = Callable[..., Any]
 
 _MISSING: Any = object()
+_NESTED = (list, tuple)
+_FIRST, _SECOND, _BOTH = (0,), (1,), (0, 1)
 
 
 class _Plan:
@@ -82,6 +85,8 @@ def _need(values: list[Any], i: int) -> Any:
 class Op(Generic[P]):
     """One differentiable function: calling it returns a Tensor, and records the call if an argument is tracked."""
 
+    gives_fresh = False  # whether its gradients are arrays that nobody else holds
+
     def __init__(self, forward: Callable[P, Any], sequence: str | None = None):
         functools.update_wrapper(cast(Any, self), forward)
         self.name = forward.__name__
@@ -93,6 +98,7 @@ class Op(Generic[P]):
         self._index = {name: i for i, name in enumerate(self._names)}
         self._defaults = [_MISSING if p.default is p.empty else p.default for p in parameters]
         self._n_positional = sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
+        self._n_required = sum(p.default is p.empty for p in parameters)
         # A call with just so many positional arguments needs no binding.
         self._arity = len(parameters) if self._n_positional == len(parameters) and sequence is None else -1
         self._sequence = self._index[sequence] if sequence is not None else -1
@@ -139,10 +145,10 @@ class Op(Generic[P]):
         return self
 
     def _resolve(self, name: str) -> int:
+        if name in self._index:  # before y: an op may well have an argument of that name
+            return self._index[name]
         if name == "y":
             return len(self._names)
-        if name in self._index:
-            return self._index[name]
         if name.endswith("_shape") and name[:-6] in self._index:
             return ~self._index[name[:-6]]
         raise TypeError(
@@ -167,6 +173,8 @@ class Op(Generic[P]):
             bound = self._bind(args, kwargs)
             if self._sequence >= 0:
                 return self._call_sequence(bound)
+        elif len(args) == 2:
+            return self.of_two(args[0], args[1])
         values: list[Any] = []
         tracked: tuple[int, ...] = ()
         edges: tuple[Node, ...] = ()
@@ -197,6 +205,41 @@ class Op(Generic[P]):
             keep_call(node, values[:-1], y)
         return wrap(y, node)
 
+    def of_two(self, a: Any, b: Any) -> Tensor:
+        """__call__ for an op of two arguments, without its loop: arithmetic is what programs do most."""
+        node_a: Node | None = None
+        node_b: Node | None = None
+        tracked: tuple[int, ...] = ()
+        edges: tuple[Node, ...] = ()
+        levels = 0
+        if isinstance(a, Tensor):
+            node_a, a = a._node, a._array
+        elif isinstance(a, _NESTED):
+            a = _constant(a, 0 in self._rules)
+        if isinstance(b, Tensor):
+            node_b, b = b._node, b._array
+        elif isinstance(b, _NESTED):
+            b = _constant(b, 1 in self._rules)
+        recording = state.recording
+        if node_a is not None and node_b is not None:
+            tracked, edges, levels = _BOTH, (node_a, node_b), node_a.levels | node_b.levels
+        elif node_a is not None:
+            tracked, edges, levels = _FIRST, (node_a,), node_a.levels
+        elif node_b is not None:
+            tracked, edges, levels = _SECOND, (node_b,), node_b.levels
+        y = self.forward(a, b)
+        if type(y) is not np.ndarray:
+            if type(y) is tuple:
+                return self._record_outputs([a, b], y, tracked, edges, levels)  # type: ignore[no-any-return]
+            y = np.asarray(y)
+        if not edges or not recording:
+            return wrap(y, None)
+        plan = self._plans.get(tracked) or self._plan(tracked)
+        node = Node(self, plan, plan.save([a, b, y]), edges, levels, y.shape, y.dtype)
+        if recording == COMPLETE:
+            keep_call(node, [a, b], y)
+        return wrap(y, node)
+
     def _plan(self, tracked: tuple[int, ...]) -> _Plan:
         plan = self._plans[tracked] = _Plan(self, tracked)
         return plan
@@ -209,14 +252,19 @@ class Op(Generic[P]):
         return tuple(t._array for t in y) if type(y) is tuple else y._array
 
     def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        bound = list(args) + self._defaults[len(args) :]
-        ok = len(args) <= self._n_positional
-        for name, value in kwargs.items():
-            i = self._index.get(name, -1)
-            ok = ok and i >= len(args)
-            if ok:
+        n = len(args)
+        bound = list(args) + self._defaults[n:]
+        ok = self._n_required <= n <= self._n_positional
+        if kwargs:
+            for name, value in kwargs.items():
+                i = self._index.get(name, -1)
+                ok = i >= n
+                if not ok:
+                    break
                 bound[i] = value
-        if not ok or any(value is _MISSING for value in bound):
+            else:
+                ok = n <= self._n_positional and not any(value is _MISSING for value in bound)
+        if not ok:
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
@@ -269,6 +317,8 @@ class Op(Generic[P]):
         if plan is None:
             return self._vjp_sequence(node, g, recorded)
         if not recorded:
+            if len(plan.rules) == 1:
+                return (plan.rules[0](g, *node.saved[0]),)
             return [rule(g, *saved) for rule, saved in zip(plan.rules, node.saved)]
         gradients = []
         for rule, needs, saved in zip(plan.rules, plan.needs, node.saved):
@@ -304,15 +354,18 @@ class FusedOp(Op[P]):
     """An op with a hand-tuned kernel, and the plain `reference` that it must equal.
 
     forward(*arguments) returns (output, residual). backward(g, residual, wanted, *arguments) returns a gradient for
-    each differentiable argument, in the order of `arguments`, None where not wanted[argument]. Higher orders
-    differentiate the reference.
+    each differentiable argument, in the order of `arguments`, None where not wanted[argument]: new arrays, all different, which
+    the engine may write to. Higher orders differentiate the reference.
     """
+
+    gives_fresh = True
 
     def __init__(self, forward: Callable[P, Any], backward: Callable[..., Any], reference: Callable[..., Any]):
         super().__init__(forward)
         self.reference = reference
         self._backward = backward
         self._differentiable: tuple[int, ...] = ()
+        self._wanted: dict[tuple[int, ...], tuple[bool, ...]] = {}
 
     def differentiable(self, *arguments: str) -> FusedOp[P]:
         self._differentiable = tuple(self._index[name] for name in arguments)
@@ -320,35 +373,47 @@ class FusedOp(Op[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         bound = self._bind(args, kwargs)
-        tracked = []
-        edges = []
+        tracked: tuple[int, ...] = ()
+        edges: tuple[Node, ...] = ()
         levels = 0
         for position, x in enumerate(bound):
+            if x is None:
+                continue
             if isinstance(x, Tensor):
                 bound[position] = x._array
-                if x._node is not None and state.recording:
-                    if position not in self._differentiable:
-                        self._rule_for(position)  # raises
-                    tracked.append(position)
-                    edges.append(x._node)
-                    levels |= x._node.levels
-            elif type(x) is list or type(x) is tuple:
+                node = x._node
+                if node is not None:
+                    tracked += (position,)
+                    edges += (node,)
+                    levels |= node.levels
+            elif isinstance(x, _NESTED):
                 bound[position] = np.asarray(x)
+        recording = state.recording
+        if edges and recording and tracked not in self._wanted:
+            self._wanted[tracked] = self._which(tracked)
         y, residual = self.forward(*bound)
-        if not edges:
+        if not edges or not recording:
             return wrap(y, None)
-        saved = (tuple(tracked), bound, residual)
-        node = Node(self, None, saved, tuple(edges), levels, y.shape, y.dtype)
-        if state.recording == COMPLETE:
+        node = Node(self, None, (tracked, bound, residual), edges, levels, y.shape, y.dtype)
+        if recording == COMPLETE:
             keep_call(node, bound, y)
         return wrap(y, node)
+
+    def _which(self, tracked: tuple[int, ...]) -> tuple[bool, ...]:
+        """For each differentiable argument whether its gradient is wanted; TypeError for a tracked one that is none."""
+        for position in tracked:
+            if position not in self._differentiable:
+                self._rule_for(position)  # raises
+        return tuple(position in tracked for position in self._differentiable)
 
     def vjp(self, node: Node, g: Array, recorded: bool) -> Sequence[Array]:
         tracked, values, residual = node.saved
         if recorded:
             return self._vjp_reference(node, g, tracked, values)
-        wanted = [position in tracked for position in self._differentiable]
-        gradients = self._backward(g, residual, wanted, *values)
+        wanted = self._wanted[tracked]
+        gradients: Sequence[Array] = self._backward(g, residual, wanted, *values)
+        if len(tracked) == len(wanted):
+            return gradients
         return [gradient for gradient, want in zip(gradients, wanted) if want]
 
     def _vjp_reference(self, node: Node, g: Array, tracked: tuple[int, ...], values: list[Any]) -> Sequence[Array]:
@@ -451,13 +516,15 @@ def _times(local: Rule) -> Rule:
 
 
 def _times_safely(local: Rule) -> Rule:
-    def rule(g: Array, *needs: Any) -> Array:
-        d = local(*needs)
-        if isinstance(g, Tensor) or isinstance(d, Tensor):
-            return OPS["scale"](g, d)
-        return safe_product(g, d)
+    if len(inspect.signature(local).parameters) == 1:
+        return lambda g, need: _scaled(g, local(need))
+    return lambda g, *needs: _scaled(g, local(*needs))
 
-    return rule
+
+def _scaled(g: Array, d: Array) -> Array:
+    if isinstance(g, Tensor) or isinstance(d, Tensor):
+        return OPS["scale"](g, d)
+    return safe_product(g, d)
 
 
 def safe_product(g: Array, d: Array) -> Array:

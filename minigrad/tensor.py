@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -32,6 +32,16 @@ Index: TypeAlias = "int | slice | EllipsisType | np.ndarray | Sequence[Any] | tu
 TensorLike: TypeAlias = "Tensor | ArrayLike"
 
 _hook_keys = itertools.count()
+
+
+class _Op(Protocol):
+    """What this file knows of an op, which is declared further up the house."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor: ...
+    def of_two(self, a: Any, b: Any) -> Tensor: ...
+
+
+_ops = cast("dict[str, _Op]", OPS)
 
 
 class HookHandle:
@@ -176,6 +186,8 @@ class Tensor:
                     f"backward() from a tensor of shape {self.shape} needs a cotangent of that shape: "
                     "reduce it to one number first (.sum(), .mean()), or pass backward(cotangent)"
                 )
+            if self.dtype.kind == "c":
+                raise TypeError("backward() starts from a real number, and this one is complex: take mg.real or mg.abs")
             return np.ones_like(self._array)
         array = np.asarray(given._array if isinstance(given, Tensor) else given, dtype=self.dtype)
         if array.shape != self.shape:
@@ -201,8 +213,8 @@ class Tensor:
         return wrap(self._array, None)
 
     def astype(self, dtype: DTypeLike) -> Tensor:
-        """As another dtype; a constant if that is not a floating one."""
-        if np.dtype(dtype).kind != "f":
+        """As another dtype; a constant if that is neither a floating nor a complex one."""
+        if np.dtype(dtype).kind not in "fc":
             return wrap(self._array.astype(dtype), None)
         return call("astype", self, np.dtype(dtype))
 
@@ -296,40 +308,46 @@ class Tensor:
     # --- operators ---
 
     def __add__(self, other: TensorLike) -> Tensor:
-        return call("add", self, other)
+        return _ops["add"].of_two(self, other)
 
     def __radd__(self, other: TensorLike) -> Tensor:
-        return call("add", other, self)
+        return _ops["add"].of_two(other, self)
 
     def __sub__(self, other: TensorLike) -> Tensor:
-        return call("subtract", self, other)
+        return _ops["subtract"].of_two(self, other)
 
     def __rsub__(self, other: TensorLike) -> Tensor:
-        return call("subtract", other, self)
+        return _ops["subtract"].of_two(other, self)
 
     def __mul__(self, other: TensorLike) -> Tensor:
-        return call("multiply", self, other)
+        return _ops["multiply"].of_two(self, other)
 
     def __rmul__(self, other: TensorLike) -> Tensor:
-        return call("multiply", other, self)
+        return _ops["multiply"].of_two(other, self)
 
     def __truediv__(self, other: TensorLike) -> Tensor:
-        return call("divide", self, other)
+        return _ops["divide"].of_two(self, other)
 
     def __rtruediv__(self, other: TensorLike) -> Tensor:
-        return call("divide", other, self)
+        return _ops["divide"].of_two(other, self)
 
     def __pow__(self, other: TensorLike) -> Tensor:
-        return call("power", self, other)
+        return _ops["power"].of_two(self, other)
 
     def __rpow__(self, other: TensorLike) -> Tensor:
-        return call("power", other, self)
+        return _ops["power"].of_two(other, self)
 
     def __matmul__(self, other: TensorLike) -> Tensor:
-        return call("matmul", self, other)
+        return _ops["matmul"].of_two(self, other)
 
     def __rmatmul__(self, other: TensorLike) -> Tensor:
-        return call("matmul", other, self)
+        return _ops["matmul"].of_two(other, self)
+
+    def __mod__(self, other: TensorLike) -> Tensor:
+        return _ops["remainder"].of_two(self, other)
+
+    def __rmod__(self, other: TensorLike) -> Tensor:
+        return _ops["remainder"].of_two(other, self)
 
     def __neg__(self) -> Tensor:
         return call("negative", self)
@@ -340,7 +358,16 @@ class Tensor:
     def __abs__(self) -> Tensor:
         return call("abs", self)
 
-    # Comparisons have no gradient and give plain boolean arrays.
+    # Floor division and comparisons have no gradient and give plain arrays.
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._array // _value(other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _value(other) // self._array
+
+    def __divmod__(self, other: TensorLike) -> tuple[Any, Tensor]:
+        return self // other, self % other
 
     def __eq__(self, other: Any) -> Any:
         return self._array == _value(other)
@@ -411,26 +438,47 @@ class Tensor:
 
     # --- ndarray's methods ---
 
-    def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        return call("sum", self, axis, keepdims)
+    def sum(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+        return call("sum", self, axis, keepdims, initial, where)
 
-    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        return call("mean", self, axis, keepdims)
+    def mean(self, axis: Axes = None, keepdims: bool = False, where: Any = True) -> Tensor:
+        return call("mean", self, axis, keepdims, where)
 
-    def var(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-        return call("var", self, axis, ddof=ddof, keepdims=keepdims)
+    def var(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False, where: Any = True) -> Tensor:
+        return call("var", self, axis, ddof, keepdims, where)
 
-    def std(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-        return call("std", self, axis, ddof=ddof, keepdims=keepdims)
+    def std(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False, where: Any = True) -> Tensor:
+        return call("std", self, axis, ddof, keepdims, where)
 
-    def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        return call("max", self, axis, keepdims)
+    def max(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+        return call("max", self, axis, keepdims, initial, where)
 
-    def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        return call("min", self, axis, keepdims)
+    def min(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+        return call("min", self, axis, keepdims, initial, where)
 
-    def prod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        return call("prod", self, axis, keepdims)
+    def prod(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+        return call("prod", self, axis, keepdims, initial, where)
+
+    def cumsum(self, axis: int | None = None) -> Tensor:
+        return call("cumsum", self, axis)
+
+    def cumprod(self, axis: int | None = None) -> Tensor:
+        return call("cumprod", self, axis)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        return call("trace", self, offset, axis1, axis2)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        return call("diagonal", self, offset, axis1, axis2)
+
+    def take(self, indices: ArrayLike, axis: int | None = None, mode: str = "raise") -> Tensor:
+        return call("take", self, indices, axis, mode)
+
+    def compress(self, condition: ArrayLike, axis: int | None = None) -> Tensor:
+        return call("compress", condition, self, axis)
+
+    def repeat(self, repeats: ArrayLike, axis: int | None = None) -> Tensor:
+        return call("repeat", self, repeats, axis)
 
     def reshape(self, *shape: Any) -> Tensor:
         return call("reshape", self, shape[0] if len(shape) == 1 else shape)
@@ -452,6 +500,17 @@ class Tensor:
     def mT(self) -> Tensor:  # noqa: N802
         """The matrices of the last two axes, transposed."""
         return call("swapaxes", self, -1, -2)
+
+    @property
+    def real(self) -> Tensor:
+        return call("real", self)
+
+    @property
+    def imag(self) -> Tensor:
+        return call("imag", self)
+
+    def conj(self) -> Tensor:
+        return call("conj", self)
 
     def swapaxes(self, axis1: SupportsIndex, axis2: SupportsIndex) -> Tensor:
         return call("swapaxes", self, axis1, axis2)
@@ -475,6 +534,15 @@ class Tensor:
 
     def argsort(self, axis: int | None = -1) -> Any:
         return self._array.argsort(axis)
+
+    def argpartition(self, kth: Any, axis: int | None = -1) -> Any:
+        return self._array.argpartition(kth, axis)
+
+    def nonzero(self) -> tuple[Any, ...]:
+        return self._array.nonzero()
+
+    def searchsorted(self, v: TensorLike, side: Literal["left", "right"] = "left", sorter: Any = None) -> Any:
+        return np.searchsorted(self._array, _value(v), side, sorter)
 
     def any(self, axis: Any = None, keepdims: bool = False) -> Any:
         return self._array.any(axis, keepdims=keepdims)
@@ -510,7 +578,7 @@ def tensor(x: TensorLike, *, dtype: DTypeLike | None = None, requires_grad: bool
 
 
 def call(name: str, *args: Any, **kwargs: Any) -> Tensor:
-    return OPS[name](*args, **kwargs)  # type: ignore[no-any-return]
+    return _ops[name](*args, **kwargs)
 
 
 def _value(x: Any) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from minigrad import nn
-from minigrad.nn import init
 from minigrad.ops.elementwise import gelu, relu, sigmoid, tanh
 from minigrad.ops.shapes import concatenate
 from minigrad.tensor import Tensor, TensorLike, wrap
@@ -37,18 +36,19 @@ class FCStack(nn.Module):
             raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
         if len(sizes) < 2:
             raise ValueError(f"an FC stack needs the widths of its input and its output, and was given {tuple(sizes)}")
-        self.layers = [nn.Linear(n_in, n_out, rng=rng, dtype=dtype) for n_in, n_out in itertools.pairwise(sizes)]
-        if activation == "relu":
-            for layer, shape in zip(self.layers[:-1], itertools.pairwise(sizes)):
-                layer.weight = nn.Parameter(init.he_uniform(shape, rng, dtype))
-        self.activation = ACTIVATIONS[activation]
+        *inner, last = itertools.pairwise(sizes)
+        fused = activation if activation == "relu" else None
+        self.layers = [nn.Linear(*shape, activation=fused, rng=rng, dtype=dtype) for shape in inner]
+        self.layers.append(nn.Linear(*last, rng=rng, dtype=dtype))
+        self.activation = None if fused else ACTIVATIONS[activation]
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: TensorLike, *, valid: np.ndarray | None = None) -> Tensor:
         """x: (..., sizes[0]), or (batch, n, sizes[0]) with `valid` (batch, n); returns (..., sizes[-1])."""
         h = at_entrance(x, valid, self.layers[0].weight.dtype) if valid is not None else x
         for layer in self.layers[:-1]:
-            h = self.dropout(self.activation(layer(h)))
+            h = layer(h)
+            h = self.dropout(h if self.activation is None else self.activation(h))
         return self.layers[-1](h)
 
 

@@ -83,4 +83,3 @@ def by_length(lengths: Sequence[int], batch_size: int) -> list[NDArray[np.intp]]
     """Index arrays of batches of similar lengths, shortest first: for labelling, where order does not matter."""
     order = np.argsort(lengths, kind="stable")
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-

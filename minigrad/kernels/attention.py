@@ -43,11 +43,12 @@ def forward(
         scores = np.add(scores, bias, out=scores if bias.dtype == scores.dtype else None)
     if mask is not None:
         np.copyto(scores, -np.inf, where=~mask)
-    top = scores.max(-1, keepdims=True, initial=-np.inf)
-    if mask is not None or bias is not None:
+    hiding = mask is not None or bias is not None or not scores.shape[-1]
+    top = np.maximum.reduce(scores, -1, keepdims=True, initial=-np.inf if hiding else None)
+    if hiding:
         top[top == -np.inf] = 0  # a row with nothing to attend to: its weights become 0
     scores -= top
-    weights = normalised_exp(scores)
+    weights = normalised_exp(scores, -1, hiding)
     return weights @ v, (weights, q, k, v)
 
 

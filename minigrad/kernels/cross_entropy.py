@@ -6,13 +6,12 @@ With K classes and smoothing e, a row's loss is logsumexp(z) - (1 - e) z_label -
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class Residual:
+class Residual(NamedTuple):
     """What the way back needs: softmax (rows, classes), labels (rows,), and which rows count (None: all)."""
 
     softmax: np.ndarray
@@ -27,11 +26,11 @@ def forward(
     if counted is not None:
         logits = np.where(counted[:, None], logits, 0)  # whatever stands there, NaN too, must not spread
         labels = np.where(counted, labels, 0)
-    z = logits - logits.max(-1, keepdims=True, initial=-np.inf)
+    z = logits - np.maximum.reduce(logits, -1, keepdims=True, initial=None if logits.size else -np.inf)
     at = np.arange(len(labels))
     losses = -z[at, labels] if not smoothing else (smoothing - 1) * z[at, labels] - smoothing * z.mean(-1)
     np.exp(z, out=z)
-    total = z.sum(-1, keepdims=True)
+    total = np.add.reduce(z, -1, keepdims=True)
     z /= total
     losses += np.log(total[:, 0])
     if counted is not None:

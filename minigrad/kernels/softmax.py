@@ -14,14 +14,18 @@ def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     """e^x / sum(e^x); 0 in a row of -inf alone."""
     y = _shifted(x, axis) * 1.0 if x.dtype.kind != "f" else _shifted(x, axis)
-    return normalised_exp(y, axis)
+    return normalised_exp(y, axis, True)
 
 
-def normalised_exp(scores: np.ndarray, axis: int = -1) -> np.ndarray:
-    """scores -> e^scores / sum(e^scores) in place; the caller has shifted them."""
+def normalised_exp(scores: np.ndarray, axis: int, may_be_nothing: bool) -> np.ndarray:
+    """scores -> e^scores / sum(e^scores) in place; the caller has shifted them.
+
+    may_be_nothing: there may be rows of -inf alone, which become 0.
+    """
     np.exp(scores, out=scores)
-    total = scores.sum(axis, keepdims=True)
-    total[total == 0] = 1  # nothing to choose from: the row stays 0
+    total = np.add.reduce(scores, axis, keepdims=True)
+    if may_be_nothing:
+        total[total == 0] = 1
     scores /= total
     return scores
 

@@ -20,7 +20,7 @@ from minigrad.tensor import Tensor, TensorLike, wrap
 
 
 class Linear(Module):
-    """x @ weight + bias, a fully connected layer without its activation. x: (..., n_in); returns (..., n_out)."""
+    """x @ weight + bias, and with activation "relu" its positive part. x: (..., n_in); returns (..., n_out)."""
 
     def __init__(
         self,
@@ -28,14 +28,17 @@ class Linear(Module):
         n_out: int,
         *,
         bias: bool = True,
+        activation: str | None = None,
         rng: np.random.Generator | None = None,
         dtype: DTypeLike = np.float32,
     ):
-        self.weight = Parameter(init.glorot_uniform((n_in, n_out), rng, dtype))
+        initial = init.glorot_uniform if activation is None else init.he_uniform
+        self.weight = Parameter(initial((n_in, n_out), rng, dtype))
         self.bias = Parameter(init.zeros((n_out,), dtype)) if bias else None
+        self.activation = activation
 
     def forward(self, x: TensorLike) -> Tensor:
-        return linear(as_input(x, self.weight.dtype), self.weight, self.bias)
+        return linear(as_input(x, self.weight.dtype), self.weight, self.bias, self.activation)
 
 
 class Embedding(Module):

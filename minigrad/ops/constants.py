@@ -6,38 +6,32 @@ import numpy as np
 
 from minigrad.engine import NUMPY_CONSTANTS
 
-NUMPY_CONSTANTS.update(
-    # shapes and kinds
-    {
-        np.shape,
-        np.ndim,
-        np.size,
-        np.iscomplexobj,
-        np.isrealobj,
-        np.result_type,
-        np.can_cast,
-        np.zeros_like,
-        np.ones_like,
-    }
-    | {np.empty_like, np.full_like, np.may_share_memory, np.shares_memory}
-    # comparisons and tests
-    | {np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.isnan, np.isinf, np.isfinite}
-    | {
-        np.isclose,
-        np.allclose,
-        np.array_equal,
-        np.signbit,
-        np.any,
-        np.all,
-        np.count_nonzero,
-        np.nonzero,
-        np.flatnonzero,
-    }
-    | {np.logical_and, np.logical_or, np.logical_not, np.logical_xor, np.argwhere, np.iscomplex, np.isreal}
-    # piecewise constant
-    | {np.sign, np.floor, np.ceil, np.rint, np.trunc, np.round, np.floor_divide}
-    # positions
-    | {np.argmax, np.argmin, np.argsort, np.searchsorted}
-    # printing
-    | {np.array2string, np.array_repr, np.array_str}
-)
+# By what they return; the page of ops in the documentation shows these groups.
+GROUPS: dict[str, str] = {
+    "shapes, kinds and dtypes": """
+        shape ndim size iscomplexobj isrealobj result_type can_cast min_scalar_type common_type may_share_memory
+        shares_memory einsum_path
+    """,
+    "new arrays like a given one": "zeros_like ones_like empty_like full_like",
+    "comparisons and tests": """
+        equal not_equal less less_equal greater greater_equal isclose allclose array_equal array_equiv isnan isinf
+        isfinite isneginf isposinf isnat iscomplex isreal signbit any all logical_and logical_or logical_not logical_xor
+    """,
+    "piecewise constant": """
+        sign floor ceil rint trunc fix round around floor_divide heaviside nextafter spacing
+    """,
+    "positions": """
+        argmax argmin nanargmax nanargmin argsort argpartition lexsort searchsorted digitize nonzero flatnonzero
+        argwhere ix_ unravel_index ravel_multi_index diag_indices_from tril_indices_from triu_indices_from
+    """,
+    "counts and sets": """
+        count_nonzero histogram histogram2d histogramdd histogram_bin_edges unique unique_all unique_counts
+        unique_inverse unique_values isin intersect1d union1d setdiff1d setxor1d
+    """,
+    "integers": """
+        gcd lcm bitwise_and bitwise_or bitwise_xor bitwise_count invert left_shift right_shift packbits unpackbits
+    """,
+    "text and files": "array2string array_repr array_str save savetxt savez savez_compressed",
+}
+
+NUMPY_CONSTANTS.update(getattr(np, name) for names in GROUPS.values() for name in names.split() if hasattr(np, name))

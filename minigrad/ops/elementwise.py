@@ -8,6 +8,7 @@ import numpy as np
 
 from minigrad.engine import Array
 from minigrad.op import derived, op, safe_product
+from minigrad.tensor import Tensor
 
 # --- arithmetic --------------------------------------------------------------------------------------------------
 
@@ -78,6 +79,7 @@ def _reciprocal(b: Array) -> Array:
 
 
 divide.derivative(a=_reciprocal, b=lambda b, y: -y / b)
+true_divide = divide
 
 
 @op
@@ -113,6 +115,7 @@ def _power_exponent(a: Array, y: Array) -> Array:
 
 
 power.derivative(a=_power_base, b=_power_exponent)
+pow = power
 
 
 @op
@@ -139,7 +142,108 @@ def abs(x: Array) -> Array:
     return np.abs(x)
 
 
-abs.derivative(x=lambda x: np.sign(x))
+def _abs_slope(x: Array) -> Array:
+    if x.dtype.kind != "c":
+        return np.sign(x)
+    zero = x == 0
+    return np.where(zero, 0, np.abs(x) / np.where(zero, 1, x))
+
+
+abs.derivative(x=_abs_slope)
+
+
+absolute = abs
+
+
+@op
+def fabs(x: Array) -> Array:
+    """|x| as a floating number, with derivative 0 at 0."""
+    return np.fabs(x)
+
+
+fabs.derivative(x=lambda x: np.sign(x))
+
+
+@op
+def cbrt(x: Array) -> Array:
+    """The cube root, of negative numbers too; its derivative at 0 is infinite."""
+    return np.cbrt(x)
+
+
+cbrt.derivative(x=lambda y: 1 / (3 * y * y))
+
+
+@op
+def reciprocal(x: Array) -> Array:
+    """1 / x."""
+    return np.reciprocal(x)
+
+
+reciprocal.derivative(x=lambda y: -y * y)
+
+
+@op
+def remainder(a: Array, b: Array) -> Array:
+    """a - b * floor(a / b), broadcast: what is left of a, with the sign of b. Also called mod."""
+    return np.remainder(a, b)
+
+
+remainder.rule(a=lambda g: g).derivative(b=lambda a, b: -np.floor_divide(a, b))
+mod = remainder
+
+
+@op
+def fmod(a: Array, b: Array) -> Array:
+    """a - b * trunc(a / b), broadcast: what is left of a, with the sign of a."""
+    return np.fmod(a, b)
+
+
+fmod.rule(a=lambda g: g).derivative(b=lambda a, b, y: -np.rint((a - y) / b))
+
+
+@op
+def copysign(a: Array, b: Array) -> Array:
+    """|a| with the sign of b, broadcast. The derivative by a at 0 is 0, that by b 0 everywhere."""
+    return np.copysign(a, b)
+
+
+copysign.derivative(a=lambda a, b: np.where(np.signbit(b), -np.sign(a), np.sign(a)), b=lambda: 0.0)
+
+
+@op
+def ldexp(x: Array, exponent: Array) -> Array:
+    """x * 2 ** exponent, for integer exponents (constants)."""
+    return np.ldexp(x, exponent)
+
+
+ldexp.rule(x=lambda g, exponent: np.ldexp(g, exponent))
+
+
+@derived
+def float_power(a: Array, b: Array) -> Tensor:
+    """a ** b in float64 at least, whatever the dtypes; of integers too."""
+    wide = np.result_type(np.float64, *(getattr(x, "dtype", np.float64) for x in (a, b)))
+    return power(astype(a, wide), astype(b, wide))
+
+
+@derived
+def positive(x: Array) -> Tensor:
+    """+x, a copy."""
+    return copy(x)
+
+
+@op
+def nan_to_num(
+    x: Array, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Array:
+    """x with numbers in the place of NaN and the infinities (the dtype's extremes, unless given). Always copies.
+
+    What is replaced gets no gradient.
+    """
+    return np.nan_to_num(x, True, nan, posinf, neginf)
+
+
+nan_to_num.derivative(finite=True, x=lambda x: np.isfinite(x))
 
 
 @op
@@ -160,6 +264,8 @@ def astype(x: Array, dtype: Array) -> Array:
 astype.rule(x=lambda g: g)
 
 # --- exponentials and logarithms ---------------------------------------------------------------------------------
+
+_LN2, _LN10 = math.log(2), math.log(10)
 
 
 @op
@@ -197,34 +303,57 @@ def log1p(x: Array) -> Array:
 
 log1p.derivative(x=lambda x: 1 / (1 + x))
 
-# --- trigonometric and hyperbolic --------------------------------------------------------------------------------
+
+@op
+def exp2(x: Array) -> Array:
+    """2 ** x."""
+    return np.exp2(x)
+
+
+exp2.derivative(x=lambda y: _LN2 * y)
 
 
 @op
-def sin(x: Array) -> Array:
-    """The sine of x, in radians."""
-    return np.sin(x)
+def log2(x: Array) -> Array:
+    """The logarithm to base 2."""
+    return np.log2(x)
 
 
-sin.derivative(x=lambda x: np.cos(x))
-
-
-@op
-def cos(x: Array) -> Array:
-    """The cosine of x, in radians."""
-    return np.cos(x)
-
-
-cos.derivative(x=lambda x: -np.sin(x))
+log2.derivative(x=lambda x: 1 / (_LN2 * x))
 
 
 @op
-def tanh(x: Array) -> Array:
-    """The hyperbolic tangent."""
-    return np.tanh(x)
+def log10(x: Array) -> Array:
+    """The logarithm to base 10."""
+    return np.log10(x)
 
 
-tanh.derivative(x=lambda y: 1 - y * y)
+log10.derivative(x=lambda x: 1 / (_LN10 * x))
+
+
+@op
+def logaddexp(a: Array, b: Array) -> Array:
+    """log(e ** a + e ** b), broadcast, without overflow; -inf, with gradient 0, where both are -inf.
+
+    >>> logaddexp(1000.0, 1000.0)
+    tensor(1000.69314718)
+    """
+    return np.logaddexp(a, b)
+
+
+@op
+def logaddexp2(a: Array, b: Array) -> Array:
+    """log2(2 ** a + 2 ** b), broadcast, without overflow; -inf, with gradient 0, where both are -inf."""
+    return np.logaddexp2(a, b)
+
+
+def _weight(a: Array, b: Array, y: Array, ln_base: float) -> Array:
+    """The part of base ** a in base ** a + base ** b."""
+    return sigmoid.apply(np.where(y == -np.inf, -np.inf, ln_base * (a - b)))
+
+
+logaddexp.derivative(a=lambda a, b, y: _weight(a, b, y, 1.0), b=lambda a, b, y: _weight(b, a, y, 1.0))
+logaddexp2.derivative(a=lambda a, b, y: _weight(a, b, y, _LN2), b=lambda a, b, y: _weight(b, a, y, _LN2))
 
 # --- choosing ----------------------------------------------------------------------------------------------------
 
@@ -252,6 +381,30 @@ def minimum(a: Array, b: Array) -> Array:
 
 
 minimum.derivative(finite=True, a=lambda a, b: _share(b, a), b=lambda a, b: _share(a, b))
+
+
+def _share_of_numbers(larger: Array, smaller: Array) -> Array:
+    """_share, where a number wins against NaN, and two NaN tie."""
+    lost, other_lost, share = np.isnan(larger), np.isnan(smaller), _share(larger, smaller)
+    return np.where(lost == other_lost, np.where(lost, share.dtype.type(0.5), share), other_lost.astype(share.dtype))
+
+
+@op
+def fmax(a: Array, b: Array) -> Array:
+    """The larger of a and b, broadcast, or the one that is not NaN. In a tie each gets half of the gradient."""
+    return np.fmax(a, b)
+
+
+fmax.derivative(finite=True, a=lambda a, b: _share_of_numbers(a, b), b=lambda a, b: _share_of_numbers(b, a))
+
+
+@op
+def fmin(a: Array, b: Array) -> Array:
+    """The smaller of a and b, broadcast, or the one that is not NaN. In a tie each gets half of the gradient."""
+    return np.fmin(a, b)
+
+
+fmin.derivative(finite=True, a=lambda a, b: _share_of_numbers(-a, -b), b=lambda a, b: _share_of_numbers(-b, -a))
 
 
 @op
@@ -289,6 +442,15 @@ where.rule(
 )
 
 # --- activations -------------------------------------------------------------------------------------------------
+
+
+@op
+def tanh(x: Array) -> Array:
+    """The hyperbolic tangent."""
+    return np.tanh(x)
+
+
+tanh.derivative(x=lambda y: 1 - y * y)
 
 
 @op

@@ -19,7 +19,7 @@ from minigrad.kernels import layer_norm as layer_norm_kernel
 from minigrad.kernels import linear as linear_kernel
 from minigrad.kernels import softmax as softmax_kernel
 from minigrad.op import derived, fused, op
-from minigrad.ops.elementwise import exp, sqrt, square, subtract, where
+from minigrad.ops.elementwise import exp, relu, sqrt, square, subtract, where
 from minigrad.ops.indexing import take_along_axis
 from minigrad.ops.linalg import matmul
 from minigrad.ops.reductions import logsumexp, mean, sum
@@ -80,10 +80,9 @@ def _check_labels(logits: Array, labels: Array, counted: Array) -> None:
             f"cross_entropy: logits of shape {np.shape(logits)} (classes last) need labels of shape "
             f"{np.shape(logits)[:-1]}, and these have shape {labels.shape}"
         )
-    wrong = (labels < 0) | (labels >= np.shape(logits)[-1])
-    if counted is not None:
-        wrong &= counted
-    if wrong.any():
+    outside = (labels < 0) | (labels >= np.shape(logits)[-1])
+    wrong = outside if counted is None else outside & counted
+    if np.logical_or.reduce(wrong, None):
         raise IndexError(
             f"label {labels[wrong].flat[0]} is out of range for {np.shape(logits)[-1]} classes: labels run from 0 to "
             f"{np.shape(logits)[-1] - 1}; pass ignore_index or mask for places that have none"
@@ -194,32 +193,49 @@ def cross_entropy(
         None if counted is None else counted.reshape(n),
         label_smoothing,
     )
-    y = losses.reshape(labels.shape) if reduction == "none" else np.asarray(losses.sum() / losses.dtype.type(divisor))
+    if reduction == "none":
+        y = losses.reshape(labels.shape)
+    else:
+        y = np.asarray(np.add.reduce(losses) / losses.dtype.type(divisor))
     return y, (rows, divisor, label_smoothing)
 
 
 # --- linear ------------------------------------------------------------------------------------------------------
 
 
-def _linear_reference(x: Array, weight: Array, bias: Array = None) -> Tensor:
+def _linear_reference(x: Array, weight: Array, bias: Array = None, activation: str | None = None) -> Tensor:
     y = matmul(x, weight)
-    return y if bias is None else y + bias
+    y = y if bias is None else y + bias
+    return y if activation is None else relu(y)
 
 
-@fused(backward=linear_kernel.backward, reference=_linear_reference, differentiable=["x", "weight", "bias"])
-def linear(x: Array, weight: Array, bias: Array = None) -> Any:
-    """x @ weight + bias. x: (..., n_in); weight: (n_in, n_out); bias: (n_out,) or None; returns (..., n_out)."""
-    if np.shape(x)[-1:] != np.shape(weight)[:1] or np.ndim(weight) != 2:
+def _linear_backward(
+    g: Array, residual: Any, wanted: Sequence[bool], x: Array, weight: Array, *arguments: Any
+) -> tuple[Array | None, ...]:
+    return linear_kernel.backward(g, residual, wanted, x, weight)
+
+
+@fused(backward=_linear_backward, reference=_linear_reference, differentiable=["x", "weight", "bias"])
+def linear(x: Array, weight: Array, bias: Array = None, activation: str | None = None) -> Any:
+    """x @ weight + bias, and with activation "relu" its positive part, computed in place.
+
+    x: (..., n_in); weight: (n_in, n_out); bias: (n_out,) or None; returns (..., n_out).
+    """
+    x, weight = np.asarray(x), np.asarray(weight)
+    if x.shape[-1:] != weight.shape[:1] or weight.ndim != 2:
         raise ValueError(
-            f"linear: x of shape {np.shape(x)} and a weight of shape {np.shape(weight)} do not fit: "
+            f"linear: x of shape {x.shape} and a weight of shape {weight.shape} do not fit: "
             "the weight is (n_in, n_out), and x's last axis has n_in elements"
         )
-    if bias is not None and np.shape(bias) != np.shape(weight)[1:]:
+    if bias is not None and bias.shape != weight.shape[1:]:
         raise ValueError(
-            f"linear: a bias of shape {np.shape(bias)} does not fit a weight of shape {np.shape(weight)}: "
+            f"linear: a bias of shape {bias.shape} does not fit a weight of shape {weight.shape}: "
             "it has the weight's last size"
         )
-    return linear_kernel.forward(np.asarray(x), weight, bias), None
+    if activation not in (None, "relu"):
+        raise ValueError(f'linear: the activation is None or "relu", not {activation!r}: apply others to the result')
+    y = linear_kernel.forward(x, weight, bias, activation == "relu")
+    return y, y if activation == "relu" else None
 
 
 # --- layer normalisation -----------------------------------------------------------------------------------------
@@ -255,26 +271,21 @@ def _scale_of(q: Array, scale: float | None) -> float:
     return 1 / math.sqrt(np.shape(q)[-1] or 1) if scale is None else float(scale)
 
 
-def _check_attention(q: Array, k: Array, v: Array, mask: Array, bias: Array) -> None:
-    shapes = f"q {np.shape(q)}, k {np.shape(k)}, v {np.shape(v)}"
-    if (
-        min(np.ndim(q), np.ndim(k), np.ndim(v)) < 2
-        or np.shape(q)[-1] != np.shape(k)[-1]
-        or np.shape(k)[-2] != np.shape(v)[-2]
-    ):
+def _check_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Array, bias: Array) -> None:
+    if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise ValueError(
-            f"attention: {shapes} do not fit: they are (..., query, key_dim), (..., key, key_dim) and "
-            "(..., key, value_dim)"
+            f"attention: q {q.shape}, k {k.shape}, v {v.shape} do not fit: they are (..., query, key_dim), "
+            "(..., key, key_dim) and (..., key, value_dim)"
         )
-    scores = (*np.broadcast_shapes(np.shape(q)[:-2], np.shape(k)[:-2]), np.shape(q)[-2], np.shape(k)[-2])
+    if mask is None and bias is None:
+        return
+    scores = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
     if mask is not None:
         check_mask(mask, scores, "scores")
         if mask.ndim < 2:
             raise ValueError(f"attention: a mask has the axes (..., query, key), and this one has shape {mask.shape}")
-    if bias is not None and np.broadcast_shapes(np.shape(bias), scores) != scores:
-        raise ValueError(
-            f"attention: a bias of shape {np.shape(bias)} does not broadcast to the scores' shape {scores}"
-        )
+    if bias is not None and np.broadcast_shapes(bias.shape, scores) != scores:
+        raise ValueError(f"attention: a bias of shape {bias.shape} does not broadcast to the scores' shape {scores}")
 
 
 @derived

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from minigrad.engine import Array
 from minigrad.op import derived, op
@@ -27,6 +30,35 @@ def reshape(x: Array, shape: Array) -> Array:
 reshape.rule(x=lambda g, x_shape: np.reshape(g, x_shape))
 
 
+@derived
+def ravel(x: Array) -> Tensor:
+    """All elements along one axis."""
+    return reshape(x, (np.size(x),))
+
+
+@derived
+def atleast_1d(*arrays: Array) -> Any:
+    """A number as an array of one axis, others as they are. One tensor, or a tuple of as many as there are arrays."""
+    return _each(arrays, lambda shape: shape or (1,))
+
+
+@derived
+def atleast_2d(*arrays: Array) -> Any:
+    """New axes in front up to two. One tensor, or a tuple of as many as there are arrays."""
+    return _each(arrays, lambda shape: (1,) * (2 - len(shape)) + shape)
+
+
+@derived
+def atleast_3d(*arrays: Array) -> Any:
+    """New axes up to three: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1). One tensor, or a tuple."""
+    return _each(arrays, lambda shape: (*((1,) * (2 - len(shape)) + shape), 1) if len(shape) < 3 else shape)
+
+
+def _each(arrays: tuple[Array, ...], new_shape: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Any:
+    tensors = tuple(reshape(x, new_shape(np.shape(x))) for x in arrays)
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
 @op
 def transpose(x: Array, axes: Array = None) -> Array:
     """The axes in another order: reversed, or as `axes` says."""
@@ -40,6 +72,7 @@ def _transpose_rule(g: Array, axes: Array) -> Array:
 
 
 transpose.rule(x=_transpose_rule)
+permute_dims = transpose
 
 
 @op
@@ -58,6 +91,15 @@ def moveaxis(x: Array, source: Array, destination: Array) -> Array:
 
 
 moveaxis.rule(x=lambda g, source, destination: np.moveaxis(g, destination, source))
+
+
+@derived
+def rollaxis(x: Array, axis: int, start: int = 0) -> Tensor:
+    """One axis moved to stand before the axis `start`."""
+    n = np.ndim(x)
+    axis = normalize_axis_index(axis, n)
+    start = normalize_axis_index(start, n + 1) if start >= 0 else normalize_axis_index(start, n)
+    return moveaxis(x, axis, start - (axis < start))
 
 
 @op
@@ -87,6 +129,27 @@ def broadcast_to(x: Array, shape: Array) -> Array:
 broadcast_to.rule(x=lambda g: g)  # the engine sums it back
 
 
+@derived
+def broadcast_arrays(*arrays: Array) -> tuple[Tensor, ...]:
+    """All arrays broadcast to one shape, as views."""
+    shape = np.broadcast_shapes(*map(np.shape, arrays))
+    return tuple(broadcast_to(x, shape) for x in arrays)
+
+
+@derived
+def meshgrid(*arrays: Array, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """The coordinates of the points of a grid: one array for each axis of it, varying along that axis alone.
+
+    indexing: "ij", or "xy", by which the first two axes are exchanged. sparse: with size 1 along the other axes.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"the indexing of meshgrid is 'xy' or 'ij', not {indexing!r}")
+    n = len(arrays)
+    places = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else range(n)
+    grid = [reshape(x, tuple(np.size(x) if i == place else 1 for i in range(n))) for x, place in zip(arrays, places)]
+    return tuple(grid) if sparse else broadcast_arrays(*grid)
+
+
 @op(sequence="arrays")
 def concatenate(arrays: Array, axis: Array = 0) -> Array:
     """Arrays joined along an existing axis (None: all flattened)."""
@@ -103,6 +166,7 @@ def _concatenate_rule(g: Array, arrays_shape: Array, axis: Array) -> list[Array]
 
 
 concatenate.rule(arrays=_concatenate_rule)
+concat = concatenate
 
 
 @op(sequence="arrays")
@@ -140,6 +204,36 @@ def flip(x: Array, axis: Array = None) -> Array:
 
 
 flip.rule(x=lambda g, axis: np.flip(g, axis))
+
+
+@derived
+def fliplr(x: Array) -> Tensor:
+    """The second axis reversed."""
+    return flip(x, 1)
+
+
+@derived
+def flipud(x: Array) -> Tensor:
+    """The first axis reversed."""
+    return flip(x, 0)
+
+
+@op
+def roll(x: Array, shift: Array, axis: Array = None) -> Array:
+    """Elements moved along axes by `shift` places, those beyond the end to the beginning (axis None: flattened)."""
+    return np.roll(x, shift, axis)
+
+
+roll.rule(x=lambda g, shift, axis: np.roll(g, np.negative(shift), axis))
+
+
+@op
+def rot90(x: Array, k: int = 1, axes: Array = (0, 1)) -> Array:
+    """Turned k times by 90 degrees, from the first of two axes towards the second."""
+    return np.rot90(x, k, axes)
+
+
+rot90.rule(x=lambda g, k, axes: np.rot90(g, -k, axes))
 
 
 @op

@@ -1,70 +1,33 @@
-"""Sample calls of every op: what the laws in test_laws.py run on. An op without a case fails there.
+"""Sample calls of every op: what the laws in test_laws.py and `python -m minigrad.check.mutate` run on.
 
-Every floating array among a case's arguments is differentiated; all else (axes, indices, masks, Python numbers) is
-constant.
+An op without a case fails in test_laws.py. The files cases_*.py beside this one hold more; each imports what it needs
+from here (`from cases import case, normal`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from minigrad.engine import OPS
-from minigrad.tensor import Tensor
-from minigrad.trees import flatten
-
-
-@dataclass(frozen=True)
-class Case:
-    """op(*args, **kwargs), and an independent function that gives the same value from arrays."""
-
-    op: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    expected: Callable[..., Any]
-    label: str = ""
-    arrays: tuple[np.ndarray, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        leaves, _ = flatten((self.args, self.kwargs))
-        object.__setattr__(self, "arrays", tuple(x for x in leaves if _differentiated(x)))
-
-    def __str__(self) -> str:
-        shapes = "-".join("x".join(map(str, x.shape)) or "0d" for x in self.arrays)
-        return f"{self.op}-{self.label or shapes}"
-
-    def with_arrays(self, function: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-        leaves, put_back = flatten((self.args, self.kwargs))
-        given = iter(arrays)
-        args, kwargs = put_back([next(given) if _differentiated(x) else x for x in leaves])
-        return function(*args, **kwargs)
-
-    def __call__(self, *arrays: Any) -> Any:
-        """The op's value with these in the place of the case's arrays."""
-        return self.with_arrays(OPS[self.op], arrays)
-
-    def value(self, *arrays: np.ndarray) -> Any:
-        return self.with_arrays(self.expected, arrays)
-
-    def outputs(self, *arrays: Any) -> list[Tensor]:
-        y = self(*arrays)
-        return list(y) if isinstance(y, (list, tuple)) else [y]
-
-
-def _differentiated(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype.kind == "f"
-
+from minigrad.check.cases import Case
 
 CASES: list[Case] = []
 
 
-def case(op: str, *args: Any, expected: Callable[..., Any] | None = None, label: str = "", **kwargs: Any) -> None:
+def case(
+    op: str,
+    *args: Any,
+    expected: Callable[..., Any] | None = None,
+    label: str = "",
+    singular: bool | None = None,
+    tolerance: float = 1.0,
+    **kwargs: Any,
+) -> None:
     """Register a case; without `expected` it is NumPy's function of the same name."""
-    CASES.append(Case(op, args, kwargs, expected or getattr(np, op), label))
+    CASES.append(Case(op, args, kwargs, expected or getattr(np, op), label, singular, tolerance))
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -122,7 +85,7 @@ case("power", normal(2, 3), np.array([0, 1, 3]), label="integer-exponents")
 case("power", 2, normal(3), label="python-base")
 case("power", np.array([2, 3, 4]), normal(3), label="integer-base")
 
-UNARY_SHAPES: list[tuple[int, ...]] = [(), (3,), (2, 1, 3), (0,), (2, 0)]
+UNARY_SHAPES: list[tuple[int, ...]] = [(), (3,), (2, 3), (2, 1, 3), (0,), (2, 0)]
 
 
 def _tanh_gelu(x: np.ndarray) -> np.ndarray:
@@ -151,17 +114,27 @@ for _name in ["sqrt", "log", "log1p"]:
     for _shape in UNARY_SHAPES:
         case(_name, positive(*_shape))
 case("log1p", normal(3) / 4, label="negative")
-case("astype", normal(2, 3), np.dtype(float), expected=lambda x, dtype: x.astype(dtype))
+for _dtype, _tolerance in [(np.dtype(float), 1.0), (np.dtype(np.float32), 1e5)]:
+    case(
+        "astype",
+        normal(2, 3),
+        _dtype,
+        expected=lambda x, dtype: x.astype(dtype),
+        label=str(_dtype),
+        tolerance=_tolerance,
+    )
 for _limits in [(-0.5, 0.5), (None, 0.5), (-0.5, None), (np.array([-1.0, 0, 1]).tolist(), 1.5)]:
     case("clip", normal(2, 3), *_limits, label=f"limits-{_limits}")
 case("clip", normal(2, 3), min=-0.5, max=0.5, label="keywords")
 case("clip", normal(0, 3), -0.5, 0.5)
+case("clip", normal(3), [[-0.5], [-1.0]], 0.5, label="broadcast-to-limits")
 case("clip", normal(), -0.5, 0.5)
 case("where", booleans(2, 3), normal(2, 3), normal(2, 3, seed=1))
 case("where", booleans(3, 1), normal(4), normal(2, 1, 1, seed=1))
 case("where", booleans(2, 3), normal(2, 3), 0.0, label="python-scalar")
 case("where", booleans(2, 3), 1, normal(), label="scalar-condition-array")
 case("where", np.array(True), normal(3), normal(3, seed=1), label="scalar-condition")
+case("where", np.array([[True], [False]]), normal(3), normal(2, 3, seed=1), label="rows")
 case("where", booleans(0, 3), normal(3), normal(0, 1))
 
 # --- reductions --------------------------------------------------------------------------------------------------
@@ -236,6 +209,8 @@ case("squeeze", normal(1, 3, 1), label="all")
 case("squeeze", normal(1, 3, 1), -1, label="last")
 case("squeeze", normal(1, 3, 1), (0, -1), label="both")
 case("squeeze", normal(1, 0))
+case("squeeze", normal(3, 1, 2), 1, label="middle")
+case("squeeze", normal(1, 3, 2), label="matrix")
 for _shape, _new in [
     ((3,), (2, 3)),
     ((2, 1), (4, 2, 3)),
@@ -339,6 +314,7 @@ for _name, _expected in [("index_add", _added), ("index_put", _put)]:
     )
     case(_name, normal(3, 4), 1, 2.5, expected=_expected, label="python-scalar")
     case(_name, normal(5), np.array([1, 1, 4]), normal(3, seed=1), expected=_expected, label="1-D")
+case("_scatter", normal(4), np.array([0, 2, 0]), (3, 4), expected=_scattered, label="broadcast-row")
 case("getitem", normal(5), np.array([[1, 1], [4, -1]]), expected=_get, label="1-D")
 case(
     "getitem", normal(2, 3, 4), (np.array([1, 0]), slice(None), np.array([3, 3])), expected=_get, label="separated-3-D"
@@ -509,14 +485,16 @@ for _shape, _options in [
     )
 
 
-def _linear(x: np.ndarray, weight: np.ndarray, bias: Any = None) -> np.ndarray:
+def _linear(x: np.ndarray, weight: np.ndarray, bias: Any = None, activation: Any = None) -> np.ndarray:
     y = np.einsum("...i,io->...o", x, weight)
-    return y if bias is None else y + bias
+    y = y if bias is None else y + bias
+    return y if activation is None else y.clip(0)
 
 
 for _shape in [(2, 3), (3,), (2, 4, 3), (0, 3), (2, 0, 3), (2, 0)]:
     case("linear", normal(*_shape), normal(_shape[-1], 4, seed=1), normal(4, seed=2), expected=_linear)
 case("linear", normal(2, 3), normal(3, 1, seed=1), expected=_linear)
+case("linear", normal(2, 4, 3), normal(3, 5, seed=1), normal(5, seed=2), "relu", expected=_linear, label="relu")
 
 
 def _layer_norm(x: np.ndarray, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> np.ndarray:

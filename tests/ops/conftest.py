@@ -1,28 +1,20 @@
-"""Gives a test that asks for `case` every case of every op, and one that asks for `cases` the module that has them."""
+"""Gives a test that asks for `cases` every case of every op, and one that asks for `op_name` each op in turn."""
 
-import importlib.util
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from minigrad.check.cases import load_cases
 
-def _load(name):
-    spec = importlib.util.spec_from_file_location(f"minigrad_tests_{name}", Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-CASES = _load("cases")
+CASES = load_cases(Path(__file__).parent)
 
 
 def pytest_generate_tests(metafunc):
-    if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", CASES.CASES, ids=str)
+    if "op_name" in metafunc.fixturenames:
+        metafunc.parametrize("op_name", sorted({case.name for case in CASES}))
 
 
 @pytest.fixture(scope="session")
 def cases():
-    return CASES
+    return SimpleNamespace(CASES=CASES)

@@ -1,156 +1,267 @@
-"""What must hold for every op, run on every case of cases.py."""
+"""Every law on every op: on the cases of cases*.py, and on calls that hypothesis generates.
+
+Generated calls of the families below vary shapes, axes and indices; all other ops get their cases with other values.
+"""
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-import minigrad as mg
-from minigrad.engine import OPS, OutputNode
-from minigrad.op import FusedOp
-from minigrad.tensor import Tensor, wrap
+from minigrad.check.cases import Case
+from minigrad.check.laws import Sample, check_case, report
+from minigrad.engine import OPS
 
-pytestmark = pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
-
-
-def tracked(arrays, dtype=None):
-    return [mg.tensor(x, dtype=dtype, requires_grad=True) for x in arrays]
-
-
-def cotangents_of(outputs, seed=0):
-    rng = np.random.default_rng(seed)
-    return [rng.uniform(0.5, 1.5, y.shape).astype(y.dtype) for y in outputs]
-
-
-def gradients(case, arrays, dtype=None):
-    """The gradients of the case's arrays from a plain backward pass with a random cotangent for every output."""
-    xs = tracked(arrays, dtype)
-    outputs = case.outputs(*xs)
-    for y, c in zip(outputs, cotangents_of(outputs)):
-        if y.requires_grad:
-            y.backward(c, retain_graph=True)
-    return [np.zeros(x.shape) if x.grad is None else x.grad for x in xs]
-
-
-def calls_of(outputs):
-    """The nodes of every op that was called on the way to these outputs."""
-    found, stack = {}, [y._node for y in outputs]
-    while stack:
-        node = stack.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            stack.extend(node.edges)
-    return [node for node in found.values() if node.op is not None and type(node) is not OutputNode]
+EXAMPLES = 10
+SEEDS = st.integers(0, 9)
 
 
 def test_every_op_has_a_case_and_every_case_an_op(cases):
-    assert {c.op for c in cases.CASES} == set(OPS)
+    assert {case.name for case in cases.CASES} == set(OPS)
 
 
-def test_value_is_that_of_numpy(case):
-    for dtype, tolerance in [(np.float64, 1e-12), (np.float32, 2e-6)]:
-        arrays = [x.astype(dtype) for x in case.arrays]
-        expected = case.value(*arrays)
-        expected = expected if isinstance(expected, (list, tuple)) else [expected]
-        outputs = case.outputs(*arrays)
-        assert len(outputs) == len(expected)
-        for y, e in zip(outputs, expected):
-            assert type(y) is Tensor
-            assert type(y._array) is np.ndarray
-            assert y.shape == np.shape(e)
-            np.testing.assert_allclose(y.data, e, rtol=tolerance, atol=tolerance)
-            if case.op != "astype":
-                assert y.dtype == np.asarray(e).dtype
+def holds(cases):
+    broken = [broken for case in cases for broken in check_case(case)]
+    assert not broken, "\n" + report(broken[:30])
 
 
-def test_gradient(case):
-    mg.gradcheck(case, case.arrays)
+def test_laws(op_name, cases):
+    holds([case for case in cases.CASES if case.name == op_name])
 
 
-def test_second_order_gradient(case):
-    mg.gradgradcheck(case, case.arrays)
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value", "ignore:Mean of empty slice")
+def test_laws_on_generated_calls(op_name, cases):
+    own = [case for case in cases.CASES if case.name == op_name]
+    family = FAMILIES.get(op_name, elementwise if is_elementwise(own) else redrawn)
+
+    @settings(
+        derandomize=True, max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(family(own))
+    def run(case):
+        holds([case])
+
+    run()
 
 
-def test_rules_give_float32_for_float32(case):
-    """Asked of the rules themselves: the engine's cast would hide an accidental float64."""
-    for node in calls_of(case.outputs(*tracked(case.arrays, np.float32))):
-        g = np.ones(node.shape, node.dtype)
-        if node.op.name == "astype":
-            continue
-        for gradient in node.op.vjp(node, g, False):
-            assert gradient.dtype == node.dtype
-        if isinstance(node.op, FusedOp):
-            continue  # a recorded pass goes through its reference, which is asked below
-        for gradient in node.op.vjp(node, wrap(g, None), True):
-            assert gradient.dtype == node.dtype
+# --- values ------------------------------------------------------------------------------------------------------
 
 
-def test_references_stay_float32(cases):
-    for case in cases.CASES:
-        reference = getattr(OPS[case.op], "reference", None)
-        if reference is None:
-            continue
-        y = case.with_arrays(reference, tracked(case.arrays, np.float32))
-        for node in calls_of([y]):
-            assert node.dtype == np.float32, (case, node.op)
-            for gradient in node.op.vjp(node, np.ones(node.shape, node.dtype), False):
-                assert gradient.dtype == np.float32, (case, node.op)
+def distinct(shape, seed):
+    """Numbers away from 0 and from each other, of either sign."""
+    n = int(np.prod(shape))
+    x = np.random.default_rng([seed, n]).permutation(np.linspace(-1.87, 2.13, n))
+    return np.where(np.abs(x) < 0.02, 0.31, x).reshape(shape)
 
 
-def test_nothing_is_written_to(case):
-    arrays = [x.copy() for x in case.arrays]
-    xs = tracked(arrays)
-    for x in xs:
-        x._array.flags.writeable = False
-    outputs = case.outputs(*xs)
-    for node in calls_of(outputs):
-        g = np.ones(node.shape, node.dtype)
-        g.flags.writeable = False
-        node.op.vjp(node, g, False)
-    for x, before in zip(xs, arrays):
-        np.testing.assert_array_equal(x.data, before)
+def shapes(**limits):
+    return hnp.array_shapes(**{"min_dims": 1, "max_dims": 3, "min_side": 1, "max_side": 4, **limits})
 
 
-def spread_out(x):
-    """Equal to x, in Fortran's order, with strides of -3 elements, amid NaN."""
-    if x.ndim == 0:
-        return x
-    view = np.full([3 * n for n in x.shape[::-1]], np.nan, x.dtype)[(slice(None, None, -3),) * x.ndim].T
-    view[...] = x
-    return view
+def arrays(shape):
+    return st.builds(distinct, shape if isinstance(shape, st.SearchStrategy) else st.just(shape), SEEDS)
 
 
-def test_strides_do_not_matter(case):
-    spread = [spread_out(x) for x in case.arrays]
-    for y, z in zip(case.outputs(*case.arrays), case.outputs(*spread)):
-        np.testing.assert_allclose(y.data, z.data, rtol=1e-12, atol=1e-13)
-    xs = tracked(spread)
-    for x, view in zip(xs, spread):
-        x._array = view
-    outputs = case.outputs(*xs)
-    for y, c in zip(outputs, cotangents_of(outputs)):
-        if y.requires_grad:
-            y.backward(spread_out(c), retain_graph=True)
-    for x, expected in zip(xs, gradients(case, case.arrays)):
-        np.testing.assert_allclose(0 if x.grad is None else x.grad, expected, rtol=1e-11, atol=1e-12)
+# --- families ----------------------------------------------------------------------------------------------------
 
 
-def test_recorded_pass_equals_plain_pass(case):
-    weights = cotangents_of(case.outputs(*case.arrays))
-
-    def weighted(*xs):
-        return sum(((y * c).sum() for y, c in zip(case.outputs(*xs), weights)), start=mg.tensor(0.0))
-
-    argnums = range(len(case.arrays))
-    for plain, recorded in zip(
-        mg.grad(weighted, argnums)(*case.arrays), mg.grad(weighted, argnums, create_graph=True)(*case.arrays)
-    ):
-        assert type(recorded) is Tensor
-        np.testing.assert_allclose(recorded.data, plain, rtol=1e-11, atol=1e-12)
+def redrawn(own):
+    return st.builds(Case.redrawn, st.sampled_from(own), SEEDS)
 
 
-def test_zero_cotangent_gives_zero(case):
-    xs = tracked(case.arrays)
-    for y in case.outputs(*xs):
-        if y.requires_grad:
-            y.backward(np.zeros(y.shape), retain_graph=True)
-    for x in xs:
-        assert x.grad is None or not x.grad.any()
+def plain(own):
+    """The cases with nothing but arrays."""
+    return [case for case in own if len(case.arrays) == len(case.args) and not case.kwargs and case.arrays]
+
+
+def is_elementwise(own):
+    samples = [
+        Sample(case) for case in plain(own) if len({x.shape for x in case.arrays}) == 1 and case.arrays[0].size > 2
+    ]
+    return bool(samples) and all(sample.elementwise for sample in samples)
+
+
+def elementwise(own):
+    """Broadcasting operands of any shape, with values that some case has in the same place."""
+    own = plain(own)
+    model = own[0]
+    pools = [np.concatenate([case.arrays[i].ravel() for case in own]) for i in range(len(model.arrays))]
+
+    @st.composite
+    def cases(draw):
+        broadcast = draw(hnp.mutually_broadcastable_shapes(num_shapes=len(pools), max_dims=3, min_side=0, max_side=3))
+        rng = np.random.default_rng(draw(SEEDS))
+        operands = [rng.choice(pool, shape) for pool, shape in zip(pools, broadcast.input_shapes)]
+        return Case(model.op, tuple(operands), {}, model.expected, tolerance=model.tolerance)
+
+    return cases()
+
+
+def reduction(own, min_side=1):
+    """Any axis, several or all, kept or dropped."""
+
+    @st.composite
+    def cases(draw):
+        x = draw(arrays(shapes(min_side=min_side)))
+        axis = draw(st.none() | st.integers(-x.ndim, x.ndim - 1) | hnp.valid_tuple_axes(x.ndim, min_size=1))
+        options = {"axis": axis, "keepdims": draw(st.booleans())}
+        return Case(own[0].op, (x,), options, own[0].expected, str(options), tolerance=own[0].tolerance)
+
+    return cases()
+
+
+def along_axis(own):
+    @st.composite
+    def cases(draw):
+        x = draw(arrays(shapes()))
+        axis = draw(st.integers(-x.ndim, x.ndim - 1))
+        return Case(own[0].op, (x,), {"axis": axis}, own[0].expected, f"{x.shape}-{axis}")
+
+    return cases()
+
+
+@st.composite
+def matmuls(draw):
+    fit = draw(hnp.mutually_broadcastable_shapes(signature=np.matmul.signature, max_dims=2, min_side=0, max_side=3))
+    return Case("matmul", tuple(draw(arrays(shape)) for shape in fit.input_shapes), {}, np.matmul)
+
+
+LETTERS = dict(zip("abcd", (2, 3, 1, 2)))
+
+
+@st.composite
+def einsums(draw, op="einsum"):
+    """Letters may repeat, stand alone, and appear in one operand or several."""
+    repeats = {} if op == "einsum" else {"unique": True}
+    terms = draw(st.lists(st.lists(st.sampled_from("abcd"), max_size=3, **repeats), min_size=1, max_size=3))
+    used = sorted({letter for term in terms for letter in term})
+    output = draw(st.lists(st.sampled_from(used), unique=True)) if used else []
+    subscripts = ",".join(map("".join, terms)) + "->" + "".join(output)
+    operands = [draw(arrays(tuple(LETTERS[letter] for letter in term))) for term in terms]
+    if op == "einsum":
+        return Case(op, (subscripts, *operands), {}, np.einsum, subscripts)
+    return Case(op, (subscripts, operands), {}, lambda s, xs: np.einsum(s, *xs), subscripts)
+
+
+def indexing(own):
+    """Slices and integers, or integer arrays that may repeat; the value to write broadcasts."""
+    writes = own[0].name != "getitem"
+
+    @st.composite
+    def cases(draw):
+        x = draw(arrays(shapes()))
+        basic = hnp.basic_indices(x.shape, allow_newaxis=not writes)
+        index = draw(basic | hnp.integer_array_indices(x.shape))
+        taken = np.shape(x[index])
+        value = (draw(arrays(taken[draw(st.integers(0, len(taken))) :])),) if writes else ()
+        return Case(own[0].op, (x, index, *value), {}, own[0].expected, f"{x.shape}-{index}")
+
+    return cases()
+
+
+@st.composite
+def reshapes(draw):
+    x = draw(arrays(shapes(min_side=0)))
+    return Case("reshape", (x, tuple(draw(st.permutations((1, *x.shape))))), {}, np.reshape)
+
+
+@st.composite
+def transposes(draw):
+    x = draw(arrays(shapes()))
+    axes = draw(st.none() | st.permutations(range(x.ndim)).map(tuple))
+    return Case("transpose", (x, axes), {}, np.transpose, str(axes))
+
+
+@st.composite
+def concatenations(draw):
+    shape = draw(shapes())
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    sizes = draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    before, after = shape[: axis % len(shape)], shape[axis % len(shape) + 1 :]
+    parts = [draw(arrays((*before, size, *after))) for size in sizes]
+    return Case("concatenate", (parts, axis), {}, np.concatenate, f"{shape}-{sizes}-{axis}")
+
+
+@st.composite
+def stacks(draw):
+    shape = draw(shapes(min_dims=0, min_side=0))
+    parts = [draw(arrays(shape)) for _ in range(draw(st.integers(1, 3)))]
+    return Case("stack", (parts, draw(st.integers(-len(shape) - 1, len(shape)))), {}, np.stack)
+
+
+def linear(own):
+    @st.composite
+    def cases(draw):
+        x = draw(arrays(shapes(min_side=0)))
+        n_out = draw(st.integers(1, 3))
+        bias = draw(st.none() | arrays((n_out,)))
+        return Case("linear", (x, draw(arrays((x.shape[-1], n_out))), bias), {}, own[0].expected)
+
+    return cases()
+
+
+def layer_norm(own):
+    @st.composite
+    def cases(draw):
+        x = draw(arrays(shapes()))
+        weight, bias = (draw(st.none() | arrays(x.shape[-1:])) for _ in range(2))
+        return Case("layer_norm", (x, weight, bias), {"eps": 0.1}, own[0].expected)
+
+    return cases()
+
+
+def cross_entropy(own):
+    @st.composite
+    def cases(draw):
+        logits = draw(arrays(shapes(min_dims=2)))
+        rng = np.random.default_rng(draw(SEEDS))
+        labels = rng.integers(0, logits.shape[-1], logits.shape[:-1])
+        options = {
+            "mask": rng.random(labels.shape) < 0.7 if draw(st.booleans()) else None,
+            "ignore_index": draw(st.none() | st.just(0)),
+            "label_smoothing": draw(st.sampled_from([0.0, 0.1])),
+            "reduction": draw(st.sampled_from(["mean", "sum", "none"])),
+        }
+        return Case("cross_entropy", (logits, labels), options, own[0].expected, f"{logits.shape}-{options}")
+
+    return cases()
+
+
+def attention(own, values=True):
+    @st.composite
+    def cases(draw):
+        n, m, k, v = (draw(st.integers(1, 3)) for _ in range(4))
+        batch = draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=2, max_side=2))
+        of_q, of_k = batch.input_shapes
+        operands = [(*of_q, n, k), (*of_k, m, k), *([(*of_k, m, v)] if values else [])]
+        scores = (*batch.result_shape, n, m)
+        rng = np.random.default_rng(draw(SEEDS))
+        options = {
+            "mask": rng.random(scores[draw(st.integers(0, len(scores) - 2)) :]) < 0.7 if draw(st.booleans()) else None,
+            "bias": draw(st.none() | arrays(scores[draw(st.integers(0, len(scores))) :])),
+        }
+        qkv = tuple(draw(arrays(shape)) for shape in operands)
+        return Case(own[0].op, qkv, options, own[0].expected)
+
+    return cases()
+
+
+FAMILIES = {
+    **dict.fromkeys(["sum", "mean", "max", "min", "prod", "logsumexp", "var"], reduction),
+    "std": lambda own: reduction(own, min_side=2),
+    **dict.fromkeys(["softmax", "log_softmax", "flip"], along_axis),
+    "matmul": lambda own: matmuls(),
+    "einsum": lambda own: einsums(),
+    "_einsum": lambda own: einsums("_einsum"),
+    **dict.fromkeys(["getitem", "index_add", "index_put"], indexing),
+    "reshape": lambda own: reshapes(),
+    "transpose": lambda own: transposes(),
+    "concatenate": lambda own: concatenations(),
+    "stack": lambda own: stacks(),
+    "linear": linear,
+    "layer_norm": layer_norm,
+    "cross_entropy": cross_entropy,
+    "attention": attention,
+    "attention_weights": lambda own: attention(own, values=False),
+}

@@ -1,0 +1,280 @@
+"""How good is gradcheck's diagnosis? Every mutant of every gradient rule, planted into programs that are right otherwise.
+
+    python -m benchmarks.diagnosis                         every mutant, in a program of a few calls; some minutes
+    python -m benchmarks.diagnosis --attention             in a two-layer attention model, those of the ops that it uses
+    python -m benchmarks.diagnosis --programs 2000         no mutant: random programs, which gradcheck must not fail
+    python -m benchmarks.diagnosis --ops matmul sum -v     those of some ops, every miss shown
+
+For each mutant that gradcheck or gradgradcheck notices: does it name the op and the line that were damaged, and the
+kind of damage? Mutants that neither notices are counted by kind (the laws catch them: see minigrad.check.mutate).
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import nn, study
+from minigrad.check import CheckResult
+from minigrad.check.cases import Case, load_cases
+from minigrad.check.mutate import Known, Mutant, judge, mutants, planted
+from minigrad.check.programs import Program, check_programs
+from minigrad.op import Derived
+from minigrad.tensor import Tensor
+from minigrad.trees import flatten
+
+CASES = "tests/ops"
+TRIED = 12  # cases of an op in which a mutant may show
+
+# What each kind of damage may rightly be called.
+RIGHT: dict[str, set[str]] = {
+    "sign": {"sign"},
+    "factor 1.001": {"constant factor"},
+    "factor 2": {"constant factor"},
+    "missing": {"not connected"},
+    "offset": {"constant offset"},
+    "last element": {"one row or column"},
+    "last row": {"one row or column"},
+    "off by one": {"one row or column"},
+    "transposed": {"transposed"},
+    "broadcast sum dropped": {"one row or column"},
+    "float64": {"wrong dtype"},
+    "float32": {"wrong dtype"},
+    "constant": {"second order only"},
+    "second-order term dropped": {"second order only"},
+    "axis off by one": {"transposed", "wrong shape"},
+    "writes to cotangent": {"input mutated"},
+    "assigned, not added": {"one row or column"},
+    "zero times infinity": {"not finite"},
+    "first output ignored": {"one row or column", "not connected"},
+    "last output ignored": {"one row or column", "not connected"},
+    "swapped operands": {"swapped operands", "wrong shape", "sign", "transposed"},
+}
+ONE_ELEMENT = {"last element": {"constant factor"}}  # what it is too where the gradient has one element
+
+Place = tuple[str, str, int]  # op, file, line
+
+
+@dataclass
+class Score:
+    """How many mutants were noticed, and for how many the place and the kind were right."""
+
+    noticed: int = 0
+    place: int = 0
+    kind: int = 0
+    misses: list[str] = field(default_factory=list)
+    unnoticed: Counter[str] = field(default_factory=Counter)
+
+    def add(self, mutant: Mutant, result: CheckResult, places: set[Place]) -> None:
+        assert result.diagnosis is not None
+        culprit = result.culprit
+        place = culprit is not None and (culprit.op, culprit.file, culprit.line) in places
+        allowed = RIGHT.get(mutant.kind, set()) | (ONE_ELEMENT.get(mutant.kind, set()) if _is_single(result) else set())
+        kind = result.diagnosis.kind in allowed
+        self.noticed += 1
+        self.place += place
+        self.kind += kind
+        if not (place and kind):
+            found = f"{culprit.op}:{culprit.line}" if culprit is not None else "no culprit"
+            self.misses.append(f"{mutant} -> {found}; {result.diagnosis}")
+
+    def __str__(self) -> str:
+        n = self.noticed or 1
+        return (
+            f"{self.noticed} mutants noticed; op and line right for {self.place} ({self.place / n:.2%}), "
+            f"kind right for {self.kind} ({self.kind / n:.2%}); not noticed: {sum(self.unnoticed.values())} "
+            f"({', '.join(f'{kind} {count}' for kind, count in self.unnoticed.most_common())})"
+        )
+
+
+def _is_single(result: CheckResult) -> bool:
+    inputs = result.inputs if result.culprit is None else result.culprit.result.inputs
+    return any(i.wrong.any() and i.analytic.size == 1 for i in inputs)
+
+
+# --- programs to plant mutants into ------------------------------------------------------------------------------
+
+
+def around(case: Case) -> Program:
+    """A program of one call of the case's op among others, which are of other ops."""
+    before = "{0} / 0.5" if case.name == "multiply" else "2.0 * {0}"
+    names = [f"x{i}" for i in range(len(case.arrays))]
+    lines = [
+        f"def program({', '.join(names)}):",
+        *(f"    t{i} = {before.format(name)}" for i, name in enumerate(names)),
+        f"    ys = call({', '.join(f't{i}' for i in range(len(names)))})",
+        f"    return [mg.{'cos' if case.name == 'sin' else 'sin'}(y) for y in parts(ys)]",
+    ]
+    return Program(f"<around {case}>", "\n".join(lines) + "\n", tuple(x / 2 for x in case.arrays))
+
+
+def parts(ys: Any) -> Iterator[Tensor]:
+    """The floating outputs; a complex one as its two parts."""
+    for y in flatten(ys)[0]:
+        if y.dtype.kind == "c":
+            yield mg.real(y)
+            yield mg.imag(y)
+        elif y.dtype.kind == "f":
+            yield y
+
+
+class AttentionModel(nn.Module):
+    """Two layers of self-attention and FC, and a loss, from plain ops and fused ones."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.embedding = nn.Embedding(6, 3, rng=rng)
+        self.norms = [nn.LayerNorm(3) for _ in range(2)]
+        self.projections = [nn.Linear(3, 9, rng=rng) for _ in range(2)]
+        self.hidden = [nn.Linear(3, 4, rng=rng) for _ in range(2)]
+        self.output = [nn.Linear(4, 3, rng=rng) for _ in range(2)]
+        self.head = nn.Linear(3, 3, rng=rng)
+
+    def forward(self, ids: np.ndarray, vectors: Any, labels: np.ndarray) -> Any:
+        x = self.embedding(ids)
+        x = x + vectors
+        for i in range(2):
+            h = self.norms[i](x)
+            h = self.projections[i](h)
+            q, k, v = h[..., :3], h[..., 3:6], h[..., 6:]
+            if i:
+                h = mg.attention(q, k, v)
+            else:
+                k = mg.swapaxes(k, -1, -2)
+                scores = mg.matmul(q, k)
+                scores = scores / 2.0
+                h = mg.matmul(mg.softmax(scores), v)
+            x = x + h
+            h = self.hidden[i](x)
+            h = mg.gelu(h) if i else mg.tanh(h)
+            x = x - self.output[i](h)
+        pooled = mg.mean(x, 1)
+        top = mg.max(x, 1)
+        logits = self.head(mg.concatenate([pooled, top], 0))
+        return mg.cross_entropy(logits, np.concatenate([labels, labels]))
+
+
+def attention_model() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    rng = np.random.default_rng(0)
+    model = AttentionModel(rng)
+    ids, labels = np.array([[0, 3, 3], [5, 1, 0]]), np.array([0, 2])
+    return model, (ids, rng.standard_normal((2, 3, 3)).astype(np.float32), labels)
+
+
+def places_of(f: Callable[..., Any], inputs: Sequence[Any], op: str) -> set[Place]:
+    """Where the undamaged program calls the op."""
+    tracked = [mg.tensor(x, requires_grad=True) if _is_floating(x) else x for x in inputs]
+    with study.recording(), np.errstate(all="ignore"):
+        outputs = [y for y in flatten(f(*tracked))[0] if isinstance(y, Tensor)]
+    found = [node for node in study.calls(outputs) if node.notes is not None and node.notes.call is not None]
+    return {(op, node.notes.call.file, node.notes.call.line) for node in found if node.op.name == op}
+
+
+def _is_floating(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.kind == "f"
+
+
+# --- measuring ---------------------------------------------------------------------------------------------------
+
+
+def notice(mutant: Mutant, f: Callable[..., Any], inputs: Sequence[Any]) -> CheckResult | None:
+    """What gradcheck, or else gradgradcheck, says of the damaged program; None if both pass it."""
+    if mutant.kind == "float64":  # which only a lower precision shows
+        inputs = [x.astype(np.float32) if _is_floating(x) else x for x in inputs]
+    for check in (mg.gradcheck, mg.gradgradcheck):
+        with planted(mutant):
+            result = check(f, tuple(inputs), raise_exception=False)
+        if not result:
+            return result
+    return None
+
+
+def in_small_programs(names: Iterable[str] | None, cases: Sequence[Case]) -> Score:
+    """Every mutant that the laws kill, in a program around the case that killed it, or another of its op."""
+    score = Score()
+    known: defaultdict[str, Known] = defaultdict(Known)
+    for mutant in of_rules(names):
+        of_op = [case for case in cases if case.name == mutant.op]
+        outcome = judge(mutant, of_op, known[mutant.op])
+        if outcome.verdict != "killed":
+            continue
+        killing = [case for case in of_op if str(case) == outcome.case]
+        for case in [*killing, *of_op][:TRIED]:
+            program = around(case)
+            f = program.function(call=case, parts=parts)
+            result = _noticed_unless_right(mutant, f, program.inputs)
+            if result is not None:
+                score.add(mutant, result, places_of(f, program.inputs, mutant.op))
+                break
+        else:
+            score.unnoticed[f"{mutant.kind} ({outcome.law})"] += 1
+            score.misses.append(f"{mutant} not noticed; killed by {outcome.law} on {outcome.case}")
+    return score
+
+
+def _noticed_unless_right(mutant: Mutant, f: Callable[..., Any], inputs: Sequence[Any]) -> CheckResult | None:
+    """None too where the undamaged program cannot be checked: its values are not finite, say."""
+    result = notice(mutant, f, inputs)
+    if result is None:
+        return None
+    second = result.what == "gradgradcheck"
+    undamaged = (mg.gradgradcheck if second else mg.gradcheck)(f, tuple(inputs), raise_exception=False)
+    return result if undamaged else None
+
+
+def in_attention(names: Iterable[str] | None) -> Score:
+    score = Score()
+    f, inputs = attention_model()
+    for mutant in of_rules(names):
+        places = places_of(f, inputs, mutant.op)
+        result = notice(mutant, f, inputs) if places else None
+        if result is not None:
+            score.add(mutant, result, places)
+        elif places:
+            score.unnoticed[mutant.kind] += 1
+    return score
+
+
+def of_rules(names: Iterable[str] | None) -> Iterator[Mutant]:
+    """The mutants of gradient rules: neither of the engine nor of composed functions, which have none."""
+    for mutant in mutants(names):
+        if mutant.op != "engine" and not isinstance(mg.engine.OPS[mutant.op], Derived) and mutant.kind in RIGHT:
+            if mutant.argument != "reference":
+                yield mutant
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", nargs="*", help="only mutants of these ops")
+    parser.add_argument("--attention", action="store_true", help="plant into a two-layer attention model")
+    parser.add_argument("--programs", type=int, help="check so many correct random programs instead")
+    parser.add_argument("--seed", type=int, help="of the first program (a fresh one unless given)")
+    parser.add_argument("--cases", default=CASES, help="directory of the ops' sample calls")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show every miss")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    start = time.perf_counter()
+    if given.programs:
+        seed = secrets.randbits(48) if given.seed is None else given.seed
+        failed = check_programs(range(seed, seed + given.programs), mg.gradcheck)
+        print(f"{len(failed)} of {given.programs} correct programs from seed {seed} failed")
+        misses = [f"{program.source}{result}" for program, result in failed]
+    else:
+        score = in_attention(given.ops) if given.attention else in_small_programs(given.ops, load_cases(given.cases))
+        print(score)
+        misses = score.misses
+    print(f"{time.perf_counter() - start:.0f} s")
+    if given.verbose:
+        print("\n".join(misses))
+
+
+if __name__ == "__main__":
+    main()

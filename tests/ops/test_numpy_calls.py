@@ -1,0 +1,169 @@
+"""NumPy's own spelling of calls: arguments by its names, in its order; out= and what makes no sense raise."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.engine import NUMPY_CONSTANTS
+from minigrad.tensor import Tensor
+
+X = np.array([[0.5, -1.2, 3.3], [2.1, 0.7, -0.4]])
+MASK = X > 0
+
+CALLS = [
+    lambda x: np.sum(x, 0, None, None, True),
+    lambda x: np.sum(a=x, axis=1, dtype=np.float32),
+    lambda x: np.sum(x, where=MASK, initial=2.0),
+    lambda x: np.mean(x, 1, np.float32, None, True, where=MASK),
+    lambda x: np.var(x, 0, None, None, 1, True),
+    lambda x: np.std(x, ddof=1, keepdims=np._NoValue),
+    lambda x: np.max(x, 0, None, True, -1.0),
+    lambda x: np.amax(x, axis=0),
+    lambda x: np.amin(a=x),
+    lambda x: np.min(x, where=MASK, initial=9.0),
+    lambda x: np.prod(x, axis=(0, 1), dtype=float),
+    lambda x: np.nansum(x, 1, None, None, True),
+    lambda x: np.median(x, 0, None, False, True),
+    lambda x: np.quantile(a=x, q=0.3, axis=1, overwrite_input=False),
+    lambda x: np.percentile(x, [20, 60], method="linear"),
+    lambda x: np.cumsum(x, 1, float),
+    lambda x: np.cumprod(x, axis=0, out=None),
+    lambda x: np.ravel(x, "C"),
+    lambda x: np.reshape(x, (3, 2), order="C"),
+    lambda x: np.clip(x, a_min=0, a_max=1),
+    lambda x: np.clip(x, 0, None),
+    lambda x: np.clip(x, min=0, max=1),
+    lambda x: np.where(MASK, x, 0),
+    lambda x: np.sort(x, 0, None, None),
+    lambda x: np.partition(x, 1, kind="introselect"),
+    lambda x: np.take(x, [0, 5], None, None, "raise"),
+    lambda x: np.compress([True, False], x, 0),
+    lambda x: np.extract(MASK, x),
+    lambda x: np.choose([0, 1, 0], x, mode="raise"),
+    lambda x: np.insert(arr=x, obj=1, values=x[0], axis=0),
+    lambda x: np.delete(x, 1, 1),
+    lambda x: np.append(x, values=x, axis=0),
+    lambda x: np.trace(x, 0, 0, 1, None, None),
+    lambda x: np.pad(array=x, pad_width=1, mode="reflect", reflect_type="even"),
+    lambda x: np.concatenate([x, x], 1, None, dtype=None),
+    lambda x: np.vstack(tup=[x, x]),
+    lambda x: np.linalg.matmul(x, x.T),
+    lambda x: np.interp(x, [0.0, 1.0, 2.0], [0.0, 2.0, 1.0]),
+    lambda x: np.trapezoid(x, dx=0.5, axis=0),
+    lambda x: np.cumulative_sum(x, axis=1, include_initial=True),
+    lambda x: np.nan_to_num(x, copy=True, nan=1.0),
+    lambda x: np.asin(x / 9) + np.pow(x, 2) + np.degrees(x),
+    lambda x: np.matrix_transpose(np.permute_dims(x, (1, 0))),
+    lambda x: np.concat([x, np.abs(x)]),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_numpys_calls_give_numpys_values(call):
+    t = mg.tensor(X, requires_grad=True)
+    y, expected = call(t), call(X)
+    assert isinstance(y, Tensor)
+    assert y.requires_grad
+    assert y.dtype == expected.dtype
+    np.testing.assert_allclose(y.data, expected, rtol=1e-6 if y.dtype == np.float32 else 1e-12, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: np.sum(x, out=np.empty(())),
+        lambda x: np.sum(x, 0, None, np.empty(3)),
+        lambda x: np.exp(x, out=np.empty(X.shape)),
+        lambda x: np.cumsum(x, out=np.empty(6)),
+        lambda x: np.ravel(x, order="F"),
+        lambda x: np.sort(x, order="field"),
+        lambda x: np.quantile(x, 0.5, weights=np.ones(6)),
+        lambda x: np.var(x, correction=1),
+        lambda x: np.interp(x, [0.0, 1.0], [0.0, 1.0], period=3.0),
+        lambda x: np.hstack([x, x], dtype=np.float32),
+        lambda x: np.sum(x, 0, axis=0),
+        lambda x: np.median(x, overwrite_input=True),
+    ],
+)
+def test_what_makes_no_sense_for_a_tensor_raises(call):
+    with pytest.raises(TypeError):
+        call(mg.tensor(X, requires_grad=True))
+
+
+def test_the_default_spelling_of_such_an_argument_is_fine():
+    t = mg.tensor(X)
+    np.testing.assert_array_equal(np.ravel(t, order="C").data, X.ravel())
+    np.testing.assert_allclose(np.quantile(t, 0.5, weights=None).data, np.quantile(X, 0.5))
+
+
+CONSTANTS = {
+    "floor": X,
+    "sign": X,
+    "round": (X, 1),
+    "around": X,
+    "fix": X,
+    "floor_divide": (X, 0.3),
+    "argmax": X,
+    "argsort": (X, 0),
+    "nanargmin": X,
+    "argpartition": (X, 1),
+    "digitize": (X, [0.0, 1.0]),
+    "searchsorted": (X[0, ::2], 1.0),
+    "histogram": X,
+    "unique": X,
+    "nonzero": X,
+    "isnan": X,
+    "greater": (X, 0),
+    "logical_not": X,
+    "isin": (X, [0.5]),
+    "heaviside": (X, 0.5),
+    "count_nonzero": X,
+    "array_equal": (X, X),
+    "lexsort": X,
+    "zeros_like": X,
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_functions_without_gradient_give_plain_values(name):
+    function, arguments = getattr(np, name), CONSTANTS[name]
+    arguments = arguments if isinstance(arguments, tuple) else (arguments,)
+    assert function in NUMPY_CONSTANTS
+    y = function(*[mg.tensor(x, requires_grad=True) if x is X else x for x in arguments])
+    expected = function(*arguments)
+    for got, wanted in zip(y, expected) if isinstance(y, tuple) else [(y, expected)]:
+        assert not isinstance(got, Tensor)
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_constant_function_inside_a_gradient():
+    np.testing.assert_allclose(mg.grad(lambda x: (x * np.floor(x)).sum())(X), np.floor(X))
+
+
+METHODS = [
+    lambda x: x.cumsum(),
+    lambda x: x.cumprod(1),
+    lambda x: x.repeat(2, 0),
+    lambda x: x.take([0, 2], axis=1),
+    lambda x: x.compress([True, False], 0),
+    lambda x: x.diagonal(1),
+    lambda x: x.trace(),
+    lambda x: x.sum(0, where=MASK),
+    lambda x: x.max(initial=7.0),
+    lambda x: x.mean(where=MASK),
+    lambda x: x.var(1, ddof=1),
+    lambda x: x.std(where=MASK),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_that_ndarray_has(method):
+    np.testing.assert_allclose(method(mg.tensor(X, requires_grad=True)).data, method(X))
+
+
+def test_methods_that_give_plain_arrays():
+    t = mg.tensor(X, requires_grad=True)
+    for got, expected in zip(t.nonzero(), X.nonzero()):
+        np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(t[0].detach().searchsorted(1.0), X[0].searchsorted(1.0))
+    np.testing.assert_array_equal(t.argpartition(1), X.argpartition(1))

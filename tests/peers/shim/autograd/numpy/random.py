@@ -1,0 +1,3 @@
+"""numpy.random."""
+
+from numpy.random import *  # noqa: F403
