@@ -1,4 +1,4 @@
-"""How good is gradcheck's diagnosis? Every mutant of every gradient rule, planted into programs that are right otherwise.
+"""How good is gradcheck's diagnosis? Every mutant of every gradient rule, planted into programs right otherwise.
 
     python -m benchmarks.diagnosis                         every mutant, in a program of a few calls; some minutes
     python -m benchmarks.diagnosis --attention             in a two-layer attention model, those of the ops that it uses
@@ -28,6 +28,7 @@ from minigrad.check import CheckResult
 from minigrad.check.cases import Case, load_cases
 from minigrad.check.mutate import Known, Mutant, judge, mutants, planted
 from minigrad.check.programs import Program, check_programs
+from minigrad.engine import OPS
 from minigrad.op import Derived
 from minigrad.tensor import Tensor
 from minigrad.trees import flatten
@@ -59,8 +60,6 @@ RIGHT: dict[str, set[str]] = {
     "last output ignored": {"one row or column", "not connected"},
     "swapped operands": {"swapped operands", "wrong shape", "sign", "transposed"},
 }
-ONE_ELEMENT = {"last element": {"constant factor"}}  # what it is too where the gradient has one element
-
 Place = tuple[str, str, int]  # op, file, line
 
 
@@ -78,7 +77,7 @@ class Score:
         assert result.diagnosis is not None
         culprit = result.culprit
         place = culprit is not None and (culprit.op, culprit.file, culprit.line) in places
-        allowed = RIGHT.get(mutant.kind, set()) | (ONE_ELEMENT.get(mutant.kind, set()) if _is_single(result) else set())
+        allowed = RIGHT[mutant.kind] | _indistinguishable(mutant, result)
         kind = result.diagnosis.kind in allowed
         self.noticed += 1
         self.place += place
@@ -96,9 +95,18 @@ class Score:
         )
 
 
-def _is_single(result: CheckResult) -> bool:
+def _indistinguishable(mutant: Mutant, result: CheckResult) -> set[str]:
+    """What else a damage may be called where the gradient has one element that is not 0, or all alike, or becomes 0."""
     inputs = result.inputs if result.culprit is None else result.culprit.result.inputs
-    return any(i.wrong.any() and i.analytic.size == 1 for i in inputs)
+    for i in (i for i in inputs if i.wrong.any()):
+        values = i.numeric[i.probed]
+        if mutant.kind in ("last element", "last row", "off by one") and not i.analytic[i.probed].any():
+            return {"not connected"}
+        if mutant.kind == "last element" and np.count_nonzero(values) == 1:
+            return {"constant factor"}
+        if mutant.kind == "offset" and np.allclose(values, values[0]):
+            return {"constant factor"}
+    return set()
 
 
 # --- programs to plant mutants into ------------------------------------------------------------------------------
@@ -115,6 +123,15 @@ def around(case: Case) -> Program:
         f"    return [mg.{'cos' if case.name == 'sin' else 'sin'}(y) for y in parts(ys)]",
     ]
     return Program(f"<around {case}>", "\n".join(lines) + "\n", tuple(x / 2 for x in case.arrays))
+
+
+def singular(case: Case) -> Program:
+    """The same at 0, 1, infinities and NaN, where derivatives are infinite; but nothing of it is used."""
+    program = around(case)
+    values = np.array([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan])
+    head, _, _ = program.source.rpartition("    return")
+    source = f"{head}    return [mg.where(np.zeros(y.shape, bool), y, 0.0) for y in parts(ys)]\n"
+    return Program(program.name, source, tuple(np.resize(values, x.shape) for x in program.inputs))
 
 
 def parts(ys: Any) -> Iterator[Tensor]:
@@ -208,7 +225,7 @@ def in_small_programs(names: Iterable[str] | None, cases: Sequence[Case]) -> Sco
             continue
         killing = [case for case in of_op if str(case) == outcome.case]
         for case in [*killing, *of_op][:TRIED]:
-            program = around(case)
+            program = singular(case) if mutant.kind == "zero times infinity" else around(case)
             f = program.function(call=case, parts=parts)
             result = _noticed_unless_right(mutant, f, program.inputs)
             if result is not None:
@@ -246,9 +263,9 @@ def in_attention(names: Iterable[str] | None) -> Score:
 def of_rules(names: Iterable[str] | None) -> Iterator[Mutant]:
     """The mutants of gradient rules: neither of the engine nor of composed functions, which have none."""
     for mutant in mutants(names):
-        if mutant.op != "engine" and not isinstance(mg.engine.OPS[mutant.op], Derived) and mutant.kind in RIGHT:
-            if mutant.argument != "reference":
-                yield mutant
+        is_rule = mutant.op != "engine" and not isinstance(OPS[mutant.op], Derived)
+        if is_rule and mutant.argument != "reference" and mutant.kind in RIGHT:
+            yield mutant
 
 
 def main() -> None:

@@ -67,7 +67,8 @@ class Translator(Labeller):
         labels: list[list[str]] = [[] for _ in sources]
         for chosen in batching.by_length([len(symbols) for symbols in sources], 128):
             ids, valid = batching.pad([self.source.encode(sources[i]) for i in chosen])
-            step, bos = self.model.decoding(ids, valid), np.full(len(chosen), self.target.bos)
+            step = self.model.decoding(ids, valid, never=(self.target.pad, self.target.bos))
+            bos = np.full(len(chosen), self.target.bos)
             if self.settings.beam == 1:
                 found = greedy(step, bos, self.target.eos, self.limit)
             else:

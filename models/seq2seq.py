@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -79,17 +80,17 @@ class Seq2Seq(nn.Module):
     def _logits(self, h: Tensor) -> Tensor:
         return matmul(h, transpose(self.target.weight))
 
-    def decoding(self, source: np.ndarray, source_valid: np.ndarray) -> DecoderStep:
-        """The step function for greedy and beam search over these sources."""
-        return DecoderStep(self, source, source_valid)
+    def decoding(self, source: np.ndarray, source_valid: np.ndarray, never: Sequence[int] = ()) -> DecoderStep:
+        """The step function for greedy and beam search over these sources; symbols in `never` get probability 0."""
+        return DecoderStep(self, source, source_valid, never)
 
 
 class DecoderStep:
     """ids (batch, length) -> log-probabilities (batch, n_target) of the next symbol, from caches of all before it."""
 
     @no_grad()
-    def __init__(self, model: Seq2Seq, source: np.ndarray, source_valid: np.ndarray):
-        self._model = model
+    def __init__(self, model: Seq2Seq, source: np.ndarray, source_valid: np.ndarray, never: Sequence[int] = ()):
+        self._model, self._never = model, list(never)
         self._caches = model.decoder.caches(model.encode(source, source_valid), source_valid)
         self._seen = 0
 
@@ -101,7 +102,9 @@ class DecoderStep:
         vectors = model.target(ids[:, -1:]) * model.root
         h = model.decoder.step(vectors, self._caches, self._seen)
         self._seen += 1
-        return log_softmax(model._logits(h)[:, 0]).numpy()
+        logp = log_softmax(model._logits(h)[:, 0]).numpy().copy()
+        logp[:, self._never] = -np.inf
+        return logp
 
     def reorder(self, rows: np.ndarray) -> None:
         """Row i continues what row rows[i] has been."""

@@ -192,6 +192,8 @@ class _Comparison:
                 self._note(at, self._complex(at) if by_complex_step else self._central(at))
 
     def _central(self, at: tuple[int, ...]) -> Outcome:
+        if np.isfinite(self.gradient[at]) and not np.isfinite(self.differences.x[at]):
+            return Outcome(float(self.gradient[at]), why="the input is not finite")
         tolerance = OF_LARGEST * self.largest + ABSOLUTE
         return self.differences.element(at).examine(float(self.gradient[at]), tolerance)
 

@@ -47,6 +47,9 @@ def find(subject: Subject, second: bool) -> Findings:
     With random cotangents; and if those show nothing, with the cotangents that arrive there (zeros among them).
     """
     record = _Record(subject)
+    for node in record.nodes:
+        if (misbehaviour := _misbehaviour(node)) is not None:
+            return Findings(misbehaviour)
     alone = [Alone(node, arguments) for node, arguments in record.with_operands()]
     suspects, kinks = [], []
     for order, actual in [(1, False), (1, True), (2, False)] if second else [(1, False), (1, True)]:

@@ -48,16 +48,7 @@ def sizes_of(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> list[tuple[int, s
 
 def diagnose(result: InputResult, sizes: Sizes) -> Diagnosis:
     """The pattern of one input's wrong elements."""
-    for pattern in (
-        _kink,
-        _not_finite,
-        _unconnected,
-        _sign,
-        _everywhere_a_factor,
-        _transposed,
-        _rows,
-        _partly_a_factor,
-    ):
+    for pattern in (*PLAIN, _permuted, _offset, _rows, _partly_a_factor, _elements):
         found = pattern(result, sizes)
         if found is not None:
             return found
@@ -129,13 +120,15 @@ def _where(result: InputResult) -> str:
 
 def _everywhere_a_factor(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     right = result.probed & ~result.wrong & (np.abs(result.numeric) > CLOSE * _largest(result.numeric))
-    return None if right.any() else _partly_a_factor(result, sizes)
+    return None if right.any() else _a_factor(result, sizes)
 
 
 def _partly_a_factor(result: InputResult, sizes: Sizes) -> Diagnosis | None:
+    return _a_factor(result, sizes) if result.wrong.sum() > 1 else None  # one of several says nothing of a constant
+
+
+def _a_factor(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     analytic, numeric = _pair(result)
-    if len(analytic) < 2 <= int(result.probed.sum()) and result.analytic.size > 1:
-        return None  # one of several elements says nothing of a constant
     significant = np.abs(numeric) > 1e-3 * _largest(numeric)
     if not significant.any():
         return None
@@ -189,7 +182,7 @@ def _candidates(sizes: Sizes) -> Iterator[tuple[float, str]]:
 
 
 def _transposed(result: InputResult, sizes: Sizes) -> Diagnosis | None:
-    """The right values in other places: with axes exchanged, or flipped, or in any order at all."""
+    """The right values with the axes in another order."""
     known = result.probed.all() and result.analytic.size > 1
     largest = _largest(result.numeric)
     for axes in itertools.permutations(range(result.analytic.ndim)):
@@ -199,7 +192,12 @@ def _transposed(result: InputResult, sizes: Sizes) -> Diagnosis | None:
             return Diagnosis("transposed", f"the gradient of {result.name} is right with its axes in the order {axes}")
     if known and _close(result.analytic.ravel("F"), result.numeric.ravel("C"), largest):
         return Diagnosis("transposed", f"the gradient of {result.name} is transposed, and then reshaped")
-    if known and _close(np.sort(result.analytic, None), np.sort(result.numeric, None), largest):
+    return None
+
+
+def _permuted(result: InputResult, sizes: Sizes) -> Diagnosis | None:
+    everywhere = result.probed.all() and result.analytic.size > 1
+    if everywhere and _close(np.sort(result.analytic, None), np.sort(result.numeric, None), _largest(result.numeric)):
         sentence = f"the gradient of {result.name} has the right values in the wrong places (their order, or the axes')"
         return Diagnosis("transposed", sentence)
     return None
@@ -222,6 +220,17 @@ def _rows(result: InputResult, sizes: Sizes) -> Diagnosis | None:
                 "(an index that repeats? a broadcast?)",
             )
     return None
+
+
+def _elements(result: InputResult, sizes: Sizes) -> Diagnosis | None:
+    """A few elements of many."""
+    wrong = [tuple(map(int, at)) for at in np.argwhere(result.wrong)]
+    counted = int((result.probed & (result.wrong | (result.numeric != 0))).sum())
+    if 2 * len(wrong) > counted:
+        return None
+    shown = ", ".join(map(str, wrong[:3])) + (", ..." if len(wrong) > 3 else "")
+    sentence = f"only {len(wrong)} of {counted} elements of {result.name} wrong: {shown} (an index that repeats?)"
+    return Diagnosis("one row or column", sentence)
 
 
 def _shifted(result: InputResult, sizes: Sizes) -> Diagnosis | None:
@@ -247,7 +256,7 @@ def _offset(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     return Diagnosis("constant offset", f"the gradient of {result.name} is what it should be plus {offset:.6g}")
 
 
-PLAIN = (_kink, _not_finite, _unconnected, _sign, _everywhere_a_factor)
+PLAIN = (_kink, _not_finite, _unconnected, _sign, _everywhere_a_factor, _shifted, _transposed)
 
 
 def plainly(result: InputResult, sizes: Sizes) -> Diagnosis | None:

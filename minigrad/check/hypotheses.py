@@ -65,7 +65,7 @@ class _Rerun:
             return None
         position = self._position(result)
         rule, needs = self.node.plan.rules[position], self.node.saved[position]
-        for kind, what, given in itertools.islice(self._ways(needs), MOST):
+        for kind, what, given in itertools.islice(self._ways(needs, self._axes(position)), MOST):
             try:
                 with np.errstate(all="ignore"):
                     gradient = np.asarray(rule(*given))
@@ -76,7 +76,14 @@ class _Rerun:
                 return Diagnosis(kind, f"the gradient of {result.name} would be right {what}")
         return None
 
-    def _ways(self, needs: Sequence[Any]) -> Iterator[tuple[str, str, list[Any]]]:
+    def _axes(self, position: int) -> list[bool]:
+        """For g and each need whether it is an axis, by its name."""
+        op = self.call.op
+        argument = sorted(self.node.plan.edge_of)[position] if self.node is not None else 0
+        names = [op._names[i] if 0 <= i < len(op._names) else "" for i in op._needs[argument]]
+        return [False, *(name.startswith(("axis", "axes", "source", "destination")) for name in names)]
+
+    def _ways(self, needs: Sequence[Any], is_axis: Sequence[bool]) -> Iterator[tuple[str, str, list[Any]]]:
         """A kind, a description, and (g, *needs) with one thing changed."""
         given = [self.cotangents[0], *needs]
         arrays = [i for i, x in enumerate(given) if isinstance(x, np.ndarray)]
@@ -91,7 +98,7 @@ class _Rerun:
             names = f"{self._needed(given, i)} and {self._needed(given, j)}"
             yield "swapped operands", f"with {names} exchanged", _with(given, {i: given[j], j: given[i]})
         for i, x in enumerate(given):
-            if type(x) is int:
+            if is_axis[i] and isinstance(x, int):
                 for axis in range(-3, 4):
                     yield "transposed", f"with {axis} in the place of {x}, an axis", _with(given, {i: axis})
         for i in arrays[1:]:
@@ -149,7 +156,7 @@ def _part(call: Alone, result: InputResult) -> Diagnosis | None:
     places = [tuple(map(int, at)) for at in np.argwhere(result.wrong)[:6]]
     analytic = np.array([result.analytic[at] for at in places])
     scale = float(np.max(np.abs(result.numeric), initial=0.0, where=np.isfinite(result.numeric)))
-    for what, kept in _parts(cotangents):
+    for what, kept in _parts(cotangents, result.analytic.shape):
         differences = Differences(call.subject, kept, number)
         numeric = np.array([differences.element(at).refined()[0] for at in places])
         if np.allclose(analytic, numeric, rtol=CLOSE, atol=CLOSE * scale):
@@ -157,13 +164,24 @@ def _part(call: Alone, result: InputResult) -> Diagnosis | None:
     return None
 
 
-def _parts(cotangents: Sequence[np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Descriptions of a part of the outputs, and the cotangents with 0 elsewhere."""
+def _parts(cotangents: Sequence[np.ndarray], shape: tuple[int, ...]) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Descriptions of a part of the outputs, and the cotangents with 0 elsewhere. shape: the operand's."""
+    first = cotangents[0]
+    extra = first.ndim - len(shape)
+    if extra >= 0 and shape != first.shape:
+        stretched = [axis < extra or shape[axis - extra] == 1 for axis in range(first.ndim)]
+        kept = np.zeros_like(first)
+        at = tuple(slice(0, 1) if is_stretched else slice(None) for is_stretched in stretched)
+        kept[at] = first[at]
+        yield (
+            "only the first index of the axes along which it was broadcast (a sum is missing)",
+            [kept, *cotangents[1:]],
+        )
     for axis, index in itertools.product(range(cotangents[0].ndim), (0, -1)):
         if cotangents[0].shape[axis] > 1:
             kept = np.zeros_like(cotangents[0])
-            at = (slice(None),) * axis + (index,)
-            kept[at] = cotangents[0][at]
+            row: tuple[Any, ...] = (*(slice(None),) * axis, index)
+            kept[row] = cotangents[0][row]
             which = "first" if index == 0 else "last"
             yield f"only the {which} index of the output's axis {axis} (a sum is missing)", [kept, *cotangents[1:]]
     for ignored in range(len(cotangents) if len(cotangents) > 1 else 0):

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -766,12 +767,12 @@ def run(
 
 
 def _by_op(directory: str) -> dict[str, list[Case]]:
-    """The cases by op; those of the engine are all, mixed, so that different ops come first."""
-    cases = load_cases(directory)
+    """The cases by op; those of the engine are all, one of each op before a second one of any."""
     by_op: dict[str, list[Case]] = defaultdict(list)
-    for case in cases:
+    for case in load_cases(directory):
         by_op[case.name].append(case)
-    by_op["engine"] = sorted(cases, key=lambda case: zlib.crc32(str(case).encode()))
+    mixed = [sorted(cases, key=lambda case: zlib.crc32(str(case).encode())) for cases in by_op.values()]
+    by_op["engine"] = [case for row in zip_longest(*mixed) for case in row if case is not None]
     return by_op
 
 

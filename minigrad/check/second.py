@@ -9,8 +9,8 @@ import numpy as np
 from minigrad.check.compare import random_cotangents
 from minigrad.check.subject import Subject
 from minigrad.engine import Transform
-from minigrad.tensor import Tensor, wrap
-from minigrad.transforms import grad
+from minigrad.tensor import Tensor
+from minigrad.transforms import vjp
 
 
 def second_order(first: Subject) -> Subject:
@@ -19,10 +19,11 @@ def second_order(first: Subject) -> Subject:
         cotangents = random_cotangents([y._array for y in first(first.constants())])
     n = len(first.leaves)
 
-    def weighted(*arrays: Tensor) -> Any:
-        return sum(((y * c).sum() for y, c in zip(first(arrays[:n]), arrays[n:])), start=wrap(np.zeros(()), None))
+    def gradients(*arrays: Tensor) -> list[Any]:
+        _, pull = vjp(lambda *xs: first(xs), *arrays[:n])
+        return list(pull([c if c.requires_grad else c._array for c in arrays[n:]]))
 
-    second = Subject(grad(weighted, argnums=range(n)), (*first.leaves, *cotangents))
+    second = Subject(gradients, (*first.leaves, *cotangents))
     names = ["cotangent"] if len(cotangents) == 1 else [f"cotangent {i}" for i in range(len(cotangents))]
     second.names = [*first.names, *names]
     second.takes_gradients = True

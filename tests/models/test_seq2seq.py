@@ -266,3 +266,14 @@ def test_gradients_of_every_parameter():
         return mg.where(TARGET_VALID[..., None], logits, 0.0)
 
     assert gradcheck(call, (rest,))
+
+
+def test_symbols_that_are_never_to_come_out_never_do():
+    model, rng = Seq2Seq(6, 5, 8, blocks=1, heads=2, rng=np.random.default_rng(0)).eval(), np.random.default_rng(1)
+    source, valid = rng.integers(1, 6, (20, 4)), np.ones((20, 4), bool)
+    free = model.decoding(source, valid)(np.ones((20, 1), int))
+    bound = model.decoding(source, valid, never=(0, 3))(np.ones((20, 1), int))
+    assert (bound[:, [0, 3]] == -np.inf).all()
+    np.testing.assert_array_equal(bound[:, [1, 2, 4]], free[:, [1, 2, 4]])
+    for ids in greedy(model.decoding(source, valid, never=(0, 3)), np.ones(20, int), 4, 6):
+        assert not np.isin(ids, [0, 3]).any()

@@ -13,7 +13,7 @@ from minigrad.check.cases import Case
 from minigrad.check.laws import Sample, check_case, report
 from minigrad.engine import OPS
 
-EXAMPLES = 10
+EXAMPLES = 8
 SEEDS = st.integers(0, 9)
 
 
@@ -248,9 +248,10 @@ def attention(own, values=True):
 
 
 FAMILIES = {
-    **dict.fromkeys(["sum", "mean", "max", "min", "prod", "logsumexp", "var"], reduction),
+    **dict.fromkeys(["sum", "mean", "max", "min", "prod", "logsumexp", "var", "median", "ptp"], reduction),
     "std": lambda own: reduction(own, min_side=2),
-    **dict.fromkeys(["softmax", "log_softmax", "flip"], along_axis),
+    **dict.fromkeys(["softmax", "log_softmax", "flip", "cumsum", "cumprod", "diff", "sort", "trapezoid"], along_axis),
+    **dict.fromkeys(["fft", "ifft", "rfft"], along_axis),
     "matmul": lambda own: matmuls(),
     "einsum": lambda own: einsums(),
     "_einsum": lambda own: einsums("_einsum"),
