@@ -122,7 +122,7 @@ def around(case: Case) -> Program:
         f"    ys = call({', '.join(f't{i}' for i in range(len(names)))})",
         f"    return [mg.{'cos' if case.name == 'sin' else 'sin'}(y) for y in parts(ys)]",
     ]
-    return Program(f"<around {case}>", "\n".join(lines) + "\n", tuple(x / 2 for x in case.arrays))
+    return Program(f"<around {case}>", "\n".join(lines) + "\n", tuple(np.asarray(x / 2) for x in case.arrays))
 
 
 def singular(case: Case) -> Program:
@@ -288,7 +288,7 @@ def main() -> None:
         score = in_attention(given.ops) if given.attention else in_small_programs(given.ops, load_cases(given.cases))
         print(score)
         misses = score.misses
-    print(f"{time.perf_counter() - start:.0f} s")
+    print(f"{time.perf_counter() - start:.0f} s", flush=True)
     if given.verbose:
         print("\n".join(misses))
 

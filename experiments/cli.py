@@ -25,6 +25,7 @@ from experiments.settings import UsageError, add_options
 from experiments.single import SingleTask
 from experiments.task import Labeller, Metrics, Task
 from experiments.training import Training
+from minigrad.threads import set_num_threads
 
 TASKS: dict[str, type[Task]] = {task.scenario: task for task in (PerVectorTask, SingleTask, Seq2SeqTask)}
 
@@ -158,6 +159,7 @@ def _tasks(config: dict[str, Any]) -> list[Task]:
     """The task of a run, or one for each fold, with weights initialised by the seed."""
     task_class = TASKS[config["scenario"]]
     settings = task_class.settings_class(**config["settings"])
+    set_num_threads(settings.threads)
     files = {name: file["path"] for name, file in config["files"].items()}
     if not files:
         mg.seed(settings.seed)
@@ -392,6 +394,7 @@ def _labeller(run: Run, config: dict[str, Any]) -> Labeller:
     """A run's model with its best weights."""
     task_class = TASKS[config["scenario"]]
     settings = task_class.settings_class(**config["settings"])
+    set_num_threads(settings.threads)
     state = run.read_json("vocabulary.json")
     try:
         labeller = task_class.labeller_class.from_json(settings, state)

@@ -44,6 +44,7 @@ class Settings:
     weight_decay: float = option(0.01, "AdamW's decay of matrices (embeddings and vectors are left alone)")
     clip: float = option(1.0, "longest gradient of a step")
     label_smoothing: float = option(0.1, "share of a label's weight that is spread over all labels")
+    threads: int = option(1, "threads of matrix products; more pay for wide models on an otherwise idle machine")
     average: float = option(0.0, "decay of the averaged weights that are kept; 0: no averaging")
 
     def __post_init__(self) -> None:
@@ -58,6 +59,7 @@ class Settings:
 _BELOW_ONE = math.nextafter(1, 0)
 _BOUNDS: dict[str, tuple[Any, Any]] = {
     **dict.fromkeys(("epochs", "patience", "batch_size", "max_tokens"), (1, 10**9)),
+    "threads": (1, 1024),
     **dict.fromkeys(("dim", "hidden"), (1, 10**5)),
     **dict.fromkeys(("blocks", "heads", "beam"), (1, 1000)),
     **dict.fromkeys(("neighbours",), (0, 1000)),

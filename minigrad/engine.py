@@ -50,7 +50,7 @@ state = _State()
 
 
 class Notes:
-    """What only some nodes have: hooks; a gradient that is kept (every leaf; others after retain_grad); the whole call."""
+    """What only some nodes have: hooks, a gradient that is kept (every leaf, others after retain_grad), the whole call."""
 
     __slots__ = ("call", "grad", "hooks", "retain")
 
@@ -62,7 +62,7 @@ class Notes:
 
 
 class Call(NamedTuple):
-    """A recorded call in full: every argument's value, the output, and the file and line outside minigrad that made it."""
+    """A recorded call in full: every argument, the output, and the file and line outside minigrad that made it."""
 
     arguments: Sequence[Any]
     output: Any

@@ -354,8 +354,8 @@ class FusedOp(Op[P]):
     """An op with a hand-tuned kernel, and the plain `reference` that it must equal.
 
     forward(*arguments) returns (output, residual). backward(g, residual, wanted, *arguments) returns a gradient for
-    each differentiable argument, in the order of `arguments`, None where not wanted[argument]: new arrays, all different, which
-    the engine may write to. Higher orders differentiate the reference.
+    each differentiable argument, in the order of `arguments`, None where not wanted[argument]: new arrays, all
+    different, which the engine may write to. Higher orders differentiate the reference.
     """
 
     gives_fresh = True

@@ -1,4 +1,4 @@
-"""Functions of functions: grad, value_and_grad, vjp, jvp, jacobian, hessian, hvp, elementwise_grad. They nest to any order.
+"""Functions of functions: grad, vjp, jvp, jacobian, hessian, hvp, checkpoint and others. They nest to any order.
 
 A transform marks its inputs with a level of its own, runs the function, and pulls cotangents back to those inputs only.
 The pass is recorded, and so differentiable, when its result also depends on an input of an outer transform or
@@ -74,9 +74,10 @@ def value_and_grad(f: Callable[..., Any], argnums: ArgNums = 0, *, create_graph:
 
 
 def vjp(f: Callable[..., Any], *xs: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """(value, pull): the value of f(*xs), and the function from a cotangent to the gradients of <cotangent, f>, one for each x.
+    """(value, pull): the value of f(*xs), and the function from a cotangent to the gradients of <cotangent, f>.
 
-    The cotangent has the structure and the shapes of the value (ValueError otherwise); pull can be called many times.
+    pull returns a gradient for each x. The cotangent has the structure and the shapes of the value (ValueError
+    otherwise); pull can be called many times.
 
     >>> value, pull = vjp(lambda x, y: x * y, 2.0, np.array([3.0, 4.0]))
     >>> value, pull(np.array([1.0, 10.0]))
@@ -90,7 +91,9 @@ def vjp(f: Callable[..., Any], *xs: Any) -> tuple[Any, Callable[[Any], tuple[Any
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         given = _cotangents(cotangent, values)
-        pairs = [(t._node, g) for t, g in zip(outputs, given) if isinstance(t, Tensor) and transform.reached_by(t._node)]
+        pairs = [
+            (t._node, g) for t, g in zip(outputs, given) if isinstance(t, Tensor) and transform.reached_by(t._node)
+        ]
         roots = [(node, g) for node, g in pairs if node is not None]
         tracked = any(isinstance(g, Tensor) and g._node is not None for _, g in roots)
         recorded = tracked or any(transform.is_inner_for(node) for node, _ in roots)
@@ -125,7 +128,7 @@ def jvp(f: Callable[..., Any], xs: Any, vs: Any) -> tuple[Any, Any]:
 
 
 def jacobian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
-    """The function that returns all first derivatives of `f`: shape (*output, *input), in the structure of the arguments.
+    """The function that returns all first derivatives of `f`: (*output, *input), in the structure of the arguments.
 
     One backward pass for each element of the output.
 
@@ -147,7 +150,9 @@ def jacobian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
 
         value, pull = vjp(of_chosen, *chosen)
         if isinstance(value, (list, tuple, dict)):
-            raise TypeError(f"a jacobian is of a function that returns one array, and this one returned a {type(value).__name__}")
+            raise TypeError(
+                f"a jacobian is of a function that returns one array, and this one returned a {type(value).__name__}"
+            )
         trees = _rows(pull, value)
         return trees[0] if isinstance(argnums, int) else tuple(trees)
 
@@ -231,8 +236,9 @@ def stop_gradient(x: Any) -> Any:
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     """f, which remembers nothing for its gradient but its arguments, and runs a second time in the backward pass.
 
-    Gradients are exactly those of f, with respect to its arguments and to whatever else it uses (a module's parameters). The default
-    random generator is put back for the second run, so that dropout repeats its draws; generators of your own are not.
+    Gradients are exactly those of f, with respect to its arguments and to whatever else it uses (a module's
+    parameters). The default random generator is put back for the second run, so that dropout repeats its draws;
+    generators of your own are not.
 
     >>> grad(checkpoint(lambda x: np.sin(np.exp(x))))(0.0)
     array(0.54030231)
@@ -350,7 +356,8 @@ def _one_number(y: Any, f: Callable[..., Any]) -> np.ndarray:
     if value.size != 1 or value.dtype.kind != "f":
         raise ValueError(
             f"the gradient of {getattr(f, '__name__', f)} was asked for, which must return one floating number; "
-            f"it returned {type(y).__name__} of shape {value.shape} and dtype {value.dtype}: reduce it first (.sum(), .mean())"
+            f"it returned {type(y).__name__} of shape {value.shape} and dtype {value.dtype}: "
+            "reduce it first (.sum(), .mean())"
         )
     return value
 
@@ -363,7 +370,9 @@ def _cotangents(cotangent: Any, values: list[np.ndarray]) -> list[Any]:
     given = [c if isinstance(c, Tensor) else np.asarray(c) for c in leaves]
     for c, value in zip(given, values):
         if c.shape != value.shape:
-            raise ValueError(f"a cotangent of shape {c.shape} was given for an output of shape {value.shape}: they must be equal")
+            raise ValueError(
+                f"a cotangent of shape {c.shape} was given for an output of shape {value.shape}: they must be equal"
+            )
     return [c if c.dtype == value.dtype else c.astype(value.dtype) for c, value in zip(given, values)]
 
 
@@ -380,7 +389,7 @@ def _inner_product(gradients: list[Any], tangents: list[Any]) -> Tensor:
 
 
 def _finisher(as_tensor: bool) -> Callable[[Any], Any]:
-    """What a transform returns: ndarrays of the caller's own at the outermost level, Tensors inside another or where asked for."""
+    """What a transform returns: ndarrays of the caller's own at the outermost level, else (or as asked for) Tensors."""
     if state.depth or as_tensor:
         return lambda x: x if isinstance(x, Tensor) else wrap(own(x), None)
     return lambda x: own(x._array if isinstance(x, Tensor) else x)

@@ -102,7 +102,7 @@ class DecoderStep:
         vectors = model.target(ids[:, -1:]) * model.root
         h = model.decoder.step(vectors, self._caches, self._seen)
         self._seen += 1
-        logp = log_softmax(model._logits(h)[:, 0]).numpy().copy()
+        logp: np.ndarray = log_softmax(model._logits(h)[:, 0]).numpy().copy()
         logp[:, self._never] = -np.inf
         return logp
 

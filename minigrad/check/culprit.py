@@ -47,10 +47,9 @@ def find(subject: Subject, second: bool) -> Findings:
     With random cotangents; and if those show nothing, with the cotangents that arrive there (zeros among them).
     """
     record = _Record(subject)
-    for node in record.nodes:
-        if (misbehaviour := _misbehaviour(node)) is not None:
-            return Findings(misbehaviour)
     alone = [Alone(node, arguments) for node, arguments in record.with_operands()]
+    if (misbehaviour := record.misbehaviour()) is not None:
+        return Findings(misbehaviour)
     suspects, kinks = [], []
     for order, actual in [(1, False), (1, True), (2, False)] if second else [(1, False), (1, True)]:
         for call in alone:
@@ -69,18 +68,17 @@ def find(subject: Subject, second: bool) -> Findings:
 
 
 def misbehaving(subject: Subject) -> Culprit | None:
-    """The first call whose rule writes to what it is given, or returns another dtype than its operands'.
+    """The first call that writes to its operands, or whose rule does, or returns another dtype than theirs.
 
     Neither need show in any gradient: the cotangent may not be used again, and the engine casts.
     """
-    found = next(filter(None, map(_misbehaviour, _Record(subject).nodes)), None)
+    found = _Record(subject).misbehaviour()
     if found is not None or all(dtype == np.float64 for dtype in subject.dtypes):
         return found
     try:
-        as_given = _Record(subject, as_given=True)
+        return _Record(subject, as_given=True).misbehaviour()
     except Exception:
         return None  # f takes only float64 beside its constants
-    return next(filter(None, map(_misbehaviour, as_given.nodes)), None)
 
 
 def _misbehaviour(node: Node) -> Culprit | None:
@@ -90,8 +88,8 @@ def _misbehaviour(node: Node) -> Culprit | None:
     try:
         with np.errstate(all="ignore"):
             gradients = node.op.vjp(node, g, False)
-    except ValueError as error:
-        written = "read-only" in str(error)
+    except Exception as error:  # any other is found when the call is checked by itself
+        written = isinstance(error, ValueError) and "read-only" in str(error)
         return (
             _blamed(node, "input mutated", "its rule writes into the cotangent that it is given") if written else None
         )
@@ -146,6 +144,7 @@ class _Record:
         dtypes = subject.dtypes if as_given else [x.dtype for x in subject.leaves]
         leaves = [x.astype(dtype) for x, dtype in zip(subject.leaves, dtypes)]
         self.cotangents: dict[Node, np.ndarray] = {}
+        self.writers: list[Node] = []  # calls that write to their operands; with_operands finds them
         with recording(), Transform() as transform, np.errstate(all="ignore"):
             inputs = [transform.input(None, x.shape, x.dtype) for x in leaves]
             ys = subject([wrap(x.copy(), node) for x, node in zip(leaves, inputs)])
@@ -165,6 +164,12 @@ class _Record:
     def _keep(self, node: Node, g: np.ndarray) -> None:
         self.cotangents[node] = np.array(g)
 
+    def misbehaviour(self) -> Culprit | None:
+        for _ in self.with_operands():
+            if self.writers:
+                return _blamed(self.writers[0], "input mutated", "it writes into an operand: compute with a copy")
+        return next(filter(None, map(_misbehaviour, self.nodes)), None)
+
     def with_operands(self) -> Iterator[tuple[Node, list[Any]]]:
         """Every call with its arguments as they were before any call could write to them, computed anew."""
         for node in self.nodes:
@@ -175,8 +180,11 @@ class _Record:
                     arguments[position] = value
                 elif value is not None:
                     arguments[position] = [value if i == item else x for i, x in enumerate(arguments[position])]
+            given = _copies(arguments)
             with np.errstate(all="ignore"):
-                y = call_op(node.op, _copies(arguments))
+                y = call_op(node.op, given)
+            if not _same_arrays(given, arguments):
+                self.writers.append(node)
             self.values[node] = tuple(t._array for t in y) if isinstance(y, tuple) else y._array
             yield node, arguments
 
@@ -207,6 +215,12 @@ def _value(node: Node, values: dict[Node, Any]) -> Any:
         outputs = values.get(node.edges[0])
         return None if outputs is None else outputs[node.index]
     return values.get(node)
+
+
+def _same_arrays(a: Any, b: Any) -> bool:
+    if isinstance(a, (list, tuple)):
+        return all(map(_same_arrays, a, b))
+    return not isinstance(a, np.ndarray) or np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 
 def _copies(x: Any) -> Any:

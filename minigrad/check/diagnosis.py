@@ -164,7 +164,7 @@ def factor_name(factor: float, sizes: Sizes) -> str:
     exact = math.isclose(fraction, factor, rel_tol=1e-6) and fraction.numerator <= 1000
     number = str(fraction) if exact else f"{factor:.7g}"
     found = [text for value, text in _candidates(sizes) if math.isclose(value, factor, rel_tol=1e-6)]
-    return f"{number} ({', or '.join(found[:2])})" if found else number
+    return f"{number} ({min(found, key=len)})" if found else number
 
 
 def _candidates(sizes: Sizes) -> Iterator[tuple[float, str]]:

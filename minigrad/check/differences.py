@@ -57,9 +57,10 @@ class Line:
         estimate, noise, _ = self.refined()
         if agree(analytic, estimate, tolerance + noise):
             return Outcome(estimate)
-        if self._is_smooth(estimate, tolerance + noise):
+        tolerance += noise if np.isfinite(noise) else 0.0
+        if self._is_smooth(estimate, tolerance):
             return Outcome(estimate, wrong=True)
-        return self._at_kink(analytic, tolerance + noise) or Outcome(estimate, wrong=True)
+        return self._at_kink(analytic, tolerance) or Outcome(estimate, wrong=True)
 
     def _is_smooth(self, estimate: float, tolerance: float) -> bool:
         """Whether both sides have the slope that central differences found."""
@@ -159,7 +160,7 @@ def _at_edge(analytic: float, slope: float, before: float, tolerance: float) -> 
     if np.isinf(analytic):
         right = abs(slope) > 1.5 * abs(before) and np.sign(slope) == np.sign(analytic)
     else:
-        right = agree(analytic, slope, abs(slope - before) + tolerance)
+        right = agree(analytic, slope, 2 * abs(slope - before) + tolerance)
     return Outcome(slope, not right, f"the end of the domain: slope {slope:.6g} on the side that has values")
 
 

@@ -54,7 +54,7 @@ class _Rerun:
         dtype = gradient.dtype
         if dtype.kind == "f" and dtype.itemsize >= 8:
             rounded = gradient.astype(np.float32)
-            if not gradient.any() or not np.array_equal(gradient, rounded):
+            if not gradient.any() or not np.isfinite(gradient).all() or not np.array_equal(gradient, rounded):
                 return None
             dtype = rounded.dtype
         return Diagnosis("wrong dtype", f"the rule for {result.name} returns {dtype}, for operands of float64")

@@ -149,8 +149,8 @@ def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any
     """module(*args, **kwargs) with other values for the named parameters (those not named keep their own).
 
     This brings a module's parameters within a transform's reach. The module itself is as before afterwards. KeyError
-    for an unknown name, ValueError for a shape, TypeError for a dtype that does not fit (values for all parameters may be of
-    another dtype, in which the module then computes). One thread at a time.
+    for an unknown name, ValueError for a shape, TypeError for a dtype that does not fit (values for all parameters may
+    be of another dtype, in which the module then computes). One thread at a time.
 
     >>> import minigrad as mg
     >>> from minigrad import nn
@@ -168,10 +168,14 @@ def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any
             raise KeyError(f"{type(module).__name__} has no parameter {name!r}; it has {', '.join(own)}")
         if t.shape != own[name].shape:
             raise ValueError(f"parameter {name!r} has shape {own[name].shape}, and a value of shape {t.shape} came")
-    if len(tensors) < len(own) or len({t.dtype for t in tensors.values()}) > 1:  # all of another dtype make another module
+    if (
+        len(tensors) < len(own) or len({t.dtype for t in tensors.values()}) > 1
+    ):  # all of another dtype make another module
         for name, t in tensors.items():
             if t.dtype != own[name].dtype:
-                raise TypeError(f"parameter {name!r} is of dtype {own[name].dtype}, and a value of dtype {t.dtype} came")
+                raise TypeError(
+                    f"parameter {name!r} is of dtype {own[name].dtype}, and a value of dtype {t.dtype} came"
+                )
     # A graph refers to nodes, not to tensors, so lending a parameter another array and node for a while disturbs none.
     lent = {name: (own[name]._array, own[name]._node) for name in tensors}
     borrowed = {name: (t._array, t._node) for name, t in tensors.items()}

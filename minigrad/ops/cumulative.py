@@ -194,7 +194,7 @@ def _slopes(x: Array, spacing: Array, axis: int, edge_order: int) -> Tensor:
         raise ValueError(f"gradient has an edge_order of 1 or 2, not {edge_order}")
     if n <= edge_order:
         raise ValueError(f"gradient with edge_order {edge_order} needs more than {edge_order} elements, and has {n}")
-    h = np.diff(spacing) if np.ndim(spacing) else np.full(n - 1, float(spacing))
+    h = np.diff(spacing) if np.ndim(spacing) else np.full(n - 1, float(np.asarray(spacing)))
     if h.shape != (n - 1,):
         raise ValueError(f"gradient along an axis of {n} needs as many coordinates, not shape {np.shape(spacing)}")
     x = moveaxis(x, axis, -1)

@@ -1,4 +1,4 @@
-"""Instruments for looking at gradients. They read the recorded graph's plain data; a run that uses none pays nothing."""
+"""Instruments for looking at gradients. They read the recorded graph's data; a run that uses none pays nothing."""
 
 from minigrad.study.graph import calls, recording
 

@@ -190,8 +190,8 @@ def test_zero_times_infinity_in_a_dead_branch():
     "rule", [lambda g, x: g[:1], lambda g, x: g[None, :, :, None], lambda g, x: g @ x, lambda g, x: g + np.ones(7)]
 )
 def test_wrong_shape(rule):
+    assert planted(op(lambda x: x * 2, x=rule), normal(3, 4)).diagnosis.kind == "wrong shape"
     with pytest.raises(GradientError) as caught:
-        planted(op(lambda x: x * 2, x=rule), normal(3, 4))
         mg.gradcheck(op(lambda x: x * 2, x=rule), normal(3, 4))
     assert caught.value.result.diagnosis.kind == "wrong shape"
     assert caught.value.__cause__ is not None
@@ -304,9 +304,7 @@ def test_non_deterministic():
 
     result = mg.gradcheck(f, normal(20), raise_exception=False)
     assert (result.diagnosis.kind, result.culprit) == ("non-deterministic", None)
-    assert f"multiply at tests/check/test_diagnosis.py:{line_of(f, 'x * kept')}" in result.diagnosis.sentence.replace(
-        "\\", "/"
-    ) or str(line_of(f, "x * kept")) in (result.diagnosis.sentence)
+    assert f"test_diagnosis.py:{line_of(f, 'x * kept')}" in result.diagnosis.sentence
 
 
 @pytest.mark.parametrize("train", [True, False])
@@ -433,7 +431,16 @@ def test_several_uses_and_a_sequence_argument():
     join = mg.op(lambda xs: np.concatenate(xs))
     wrong = mg.op(sequence="xs")(lambda xs: np.concatenate(xs)).rule(xs=lambda g, xs: [g[:2], 2 * g[2:]])
     assert join.name
-    result = mg.gradcheck(lambda x, y: wrong([mg.sin(x), y, ]), (normal(2), normal(3)), raise_exception=False)
+    result = mg.gradcheck(
+        lambda x, y: wrong(
+            [
+                mg.sin(x),
+                y,
+            ]
+        ),
+        (normal(2), normal(3)),
+        raise_exception=False,
+    )
     assert (result.diagnosis.kind, result.culprit.argument) == ("constant factor", "xs[1]")
 
 
