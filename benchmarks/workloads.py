@@ -1,8 +1,9 @@
 """The benchmark's three pieces of work as a user of minigrad would write them.
 
 Each builder takes plain float32 arrays: train_step(params) returns (step, gradients) of two rounds of single-head
-self-attention and FC, then a linear layer and the mean cross-entropy, trained with Adam; op_chain(a, n) returns run() of
-n links y * a + a and their backward; attention(q, k, v, w) returns run() of sum(attention(q, k, v) * w) and its backward.
+self-attention and FC, then a linear layer and the mean cross-entropy, trained with Adam; op_chain(a, n) returns run()
+of n links y * a + a and their backward; attention(q, k, v, w) returns run() of sum(attention(q, k, v) * w) and its
+backward.
 """
 
 import minigrad as mg

@@ -50,7 +50,7 @@ state = _State()
 
 
 class Notes:
-    """What only some nodes have: hooks, a gradient that is kept (every leaf, others after retain_grad), the whole call."""
+    """What only some nodes have: hooks, a gradient that is kept (leaves; others after retain_grad), the whole call."""
 
     __slots__ = ("call", "grad", "hooks", "retain")
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from minigrad.check.compare import Examination, examine, random_cotangents
 from minigrad.check.diagnosis import Sizes, diagnose, plainly, sizes_of
+from minigrad.check.differences import Differences
 from minigrad.check.hypotheses import explain, imprecise
 from minigrad.check.noise import Noise
 from minigrad.check.result import CheckResult, Culprit, Diagnosis, InputResult, Skip, short_path
@@ -76,7 +77,7 @@ def misbehaving(subject: Subject) -> Culprit | None:
     if found is not None or all(dtype == np.float64 for dtype in subject.dtypes):
         return found
     try:
-        return _Record(subject, as_given=True).misbehaviour()
+        return _Record(subject, [x.astype(d) for x, d in zip(subject.leaves, subject.dtypes)]).misbehaviour()
     except Exception:
         return None  # f takes only float64 beside its constants
 
@@ -116,10 +117,37 @@ def _precision(dtype: np.dtype[Any]) -> Any:
     return np.finfo(dtype).dtype if dtype.kind in "fc" else dtype
 
 
+def _place(node: Node) -> str:
+    return f"{node.op.name} at {short_path(_call(node).file)}:{_call(node).line}"
+
+
 def _blamed(node: Node, kind: str, sentence: str) -> Culprit:
     call, diagnosis = _call(node), Diagnosis(kind, sentence)
     source = linecache.getline(call.file, call.line).strip()
     return Culprit(node.op.name, "", call.file, call.line, source, diagnosis, CheckResult("", (), diagnosis))
+
+
+def hidden_kink(subject: Subject) -> str:
+    """The first call that takes another branch, or whose operands tie, right here; though its gradient may look right.
+
+    A condition computed from values is a constant of the call that it steers, and the mean of two slopes, which a tie
+    is given, is what central differences show: both pass a check of the call by itself.
+    """
+    record = _Record(subject)
+    rng = np.random.default_rng(0)
+    for sign in (1, -1):
+        moved = [x + sign * 1e-7 * rng.uniform(0.5, 1.5, x.shape) for x in subject.leaves]
+        for a, b in zip(record.nodes, _Record(subject, moved).nodes):
+            if a.op is not b.op or not _same_choices(_call(a).arguments, _call(b).arguments):
+                return _place(a)
+    alone = (Alone(node, arguments) for node, arguments in record.with_operands())
+    return next((call.place for call in alone if call.has_kink()), "")
+
+
+def _same_choices(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two calls' conditions and indices are the same."""
+    chosen = [(x, y) for x, y in zip(a, b) if isinstance(x, np.ndarray) and x.dtype.kind in "biu"]
+    return all(np.array_equal(x, y) for x, y in chosen)
 
 
 def differing_call(subject: Subject) -> str:
@@ -127,7 +155,7 @@ def differing_call(subject: Subject) -> str:
     first, again = _Record(subject).nodes, _Record(subject).nodes
     for a, b in zip(first, again):
         if a.op is not b.op or not _equal(a.notes.call.output, b.notes.call.output):  # type: ignore[union-attr]
-            return Alone(a, list(_call(a).arguments)).place
+            return _place(a)
     return ""
 
 
@@ -140,9 +168,8 @@ def _equal(a: Any, b: Any) -> bool:
 class _Record:
     """All calls of a subject in order, its inputs, and the cotangents that arrived at calls with one output."""
 
-    def __init__(self, subject: Subject, as_given: bool = False):
-        dtypes = subject.dtypes if as_given else [x.dtype for x in subject.leaves]
-        leaves = [x.astype(dtype) for x, dtype in zip(subject.leaves, dtypes)]
+    def __init__(self, subject: Subject, leaves: Sequence[np.ndarray] | None = None):
+        leaves = subject.leaves if leaves is None else leaves
         self.cotangents: dict[Node, np.ndarray] = {}
         self.writers: list[Node] = []  # calls that write to their operands; with_operands finds them
         with recording(), Transform() as transform, np.errstate(all="ignore"):
@@ -257,7 +284,17 @@ class Alone:
 
     @property
     def place(self) -> str:
-        return f"{self.op.name} at {short_path(self.file)}:{self.line}"
+        return _place(self.node)
+
+    def has_kink(self) -> bool:
+        with Transform(), np.errstate(all="ignore"):
+            cotangents = random_cotangents([y._array for y in self.subject(self.subject.constants())])
+        lines = (
+            Differences(self.subject, cotangents, number).element(at)
+            for number, x in enumerate(self.subject.leaves)
+            for at in np.ndindex(x.shape)
+        )
+        return any(line.has_kink() for line in lines)
 
     @property
     def loses_precision(self) -> bool:

@@ -62,6 +62,11 @@ class Line:
             return Outcome(estimate, wrong=True)
         return self._at_kink(analytic, tolerance) or Outcome(estimate, wrong=True)
 
+    def has_kink(self) -> bool:
+        """Whether the slopes of the two sides differ, be their mean right or not."""
+        left, right, noise = self._slopes(STEP / 256)
+        return bool(abs(left - right) > 1e-3 * max(abs(left), abs(right)) + 100 * noise)
+
     def _is_smooth(self, estimate: float, tolerance: float) -> bool:
         """Whether both sides have the slope that central differences found."""
         left, right, noise = self._slopes(STEP / 256)

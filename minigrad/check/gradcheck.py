@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.check.compare import METHODS, Examination, examine
-from minigrad.check.culprit import Findings, differing_call, find, misbehaving
+from minigrad.check.culprit import Findings, differing_call, find, hidden_kink, misbehaving
 from minigrad.check.diagnosis import diagnose, sizes_of
 from minigrad.check.noise import Noise
 from minigrad.check.result import CheckResult, Diagnosis, GradientError, InputResult, Skip
@@ -95,10 +95,12 @@ def _explain(what: str, first: Subject, checked: Subject, examination: Examinati
         return CheckResult(what, examination.inputs, findings.culprit.diagnosis, findings.culprit)
     if failure is not None:
         return CheckResult(what, examination.inputs, failure)
-    return _without_culprit(what, checked, examination, findings)
+    return _without_culprit(what, first, checked, examination, findings)
 
 
-def _without_culprit(what: str, checked: Subject, examination: Examination, findings: Findings) -> CheckResult:
+def _without_culprit(
+    what: str, first: Subject, checked: Subject, examination: Examination, findings: Findings
+) -> CheckResult:
     """Every call is right by itself: kinks or noise hide that, or a path is missing from the record."""
     inputs = examination.inputs
     wrong = [i for i in inputs if i.wrong.any()]
@@ -109,8 +111,9 @@ def _without_culprit(what: str, checked: Subject, examination: Examination, find
     if findings.single:
         sentence = f"f computes in less than float64 ({findings.single}), which differences cannot see through"
         return CheckResult(what, inputs, Diagnosis("wrong dtype", f"{sentence}: cast outside of f"))
-    if findings.kinks:
-        why = f"every call is right by itself, and one lies at a kink: {findings.kinks[0]}"
+    where = findings.kinks[0] if findings.kinks else hidden_kink(first)
+    if where:
+        why = f"every call is right by itself, and one lies at a kink: {where}"
         return CheckResult(what, tuple(_acquitted(i, why) for i in inputs))
     noise = Noise(checked, inputs)
     if noise.explains_all:
