@@ -21,7 +21,7 @@ from minigrad.tensor import Tensor
 
 def axes_of(axis: Array, ndim: int) -> tuple[int, ...]:
     """The reduced axes as a tuple of non-negative numbers."""
-    if axis is None:
+    if axis is None or ndim == 0:  # NumPy lets a 0-d array be reduced over axis 0 and -1
         return tuple(range(ndim))
     return tuple(a % ndim for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
 

@@ -144,3 +144,12 @@ def test_float32_inputs_give_float32_through_counts(op):
     assert y.dtype == np.float32
     y.backward()
     assert x.grad.dtype == np.float32
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod", "logsumexp", "nansum", "nanmax"])
+def test_a_0d_tensor_is_reduced_over_axis_0_as_numpy_does_it(name, axis):
+    op, expected = getattr(mg, name), getattr(np, name, lambda x, axis: x)
+    for keepdims in (False, True):
+        assert op(mg.tensor(2.5), axis=axis, keepdims=keepdims).data == expected(np.array(2.5), axis=axis)
+    mg.gradcheck(lambda x: op(x * x, axis=axis), 1.5)
