@@ -7,7 +7,7 @@
 array([ 2.71828183,  7.3890561 , 20.08553692])
 """
 
-from minigrad import fft, linalg
+from minigrad import fft, linalg, nn, optim, random, saving, study
 from minigrad.check import gradcheck, gradgradcheck
 from minigrad.engine import no_grad
 from minigrad.op import op
@@ -372,8 +372,10 @@ __all__ = [
     "nansum",
     "nanvar",
     "negative",
+    "nn",
     "no_grad",
     "op",
+    "optim",
     "outer",
     "pad",
     "partition",
@@ -387,6 +389,7 @@ __all__ = [
     "quantile",
     "rad2deg",
     "radians",
+    "random",
     "ravel",
     "real",
     "reciprocal",
@@ -397,6 +400,7 @@ __all__ = [
     "roll",
     "rollaxis",
     "rot90",
+    "saving",
     "seed",
     "select",
     "sigmoid",
@@ -413,6 +417,7 @@ __all__ = [
     "stack",
     "std",
     "stop_gradient",
+    "study",
     "subtract",
     "sum",
     "swapaxes",

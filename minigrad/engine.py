@@ -186,8 +186,12 @@ def backward_pass(
                     gradients = node.op.vjp(node, g, recorded)
                     fresh = node.op.gives_fresh and not recorded
                 for edge, ge in zip(edges, gradients):
-                    if ge is None or (level and not (edge.levels & level and edge.tick >= since)):
+                    if level and not (edge.levels & level and edge.tick >= since):
                         continue
+                    if ge is None:
+                        if node.op.none_is_zero:
+                            continue
+                        raise TypeError(f"a gradient rule of {node.op} returned None: it returns the gradient")
                     if ge.shape != edge.shape:
                         ge = _sum_to(ge, edge.shape, node)
                     if ge.dtype != edge.dtype:
@@ -350,8 +354,10 @@ class no_grad:  # noqa: N801  (a context manager spelled like a function, as eve
     False
     """
 
-    def __init__(self) -> None:
-        self._former = threading.local()  # one instance may be entered in several threads at once
+    def __new__(cls, function: Any = None) -> Any:
+        plain = super().__new__(cls)
+        plain._former = threading.local()  # one instance may be entered in several threads at once
+        return plain if function is None else plain(function)  # @no_grad, without brackets
 
     def __enter__(self) -> None:
         stack = self._former.__dict__.setdefault("stack", [])

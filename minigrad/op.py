@@ -86,6 +86,7 @@ class Op(Generic[P]):
     """One differentiable function: calling it returns a Tensor, and records the call if an argument is tracked."""
 
     gives_fresh = False  # whether its gradients are arrays that nobody else holds
+    none_is_zero = False  # whether None may stand for a gradient that is zero
 
     def __init__(self, forward: Callable[P, Any], sequence: str | None = None):
         functools.update_wrapper(cast(Any, self), forward)
@@ -194,7 +195,7 @@ class Op(Generic[P]):
         if type(y) is not np.ndarray:
             if type(y) is tuple:
                 return self._record_outputs(values, y, tracked, edges, levels)  # type: ignore[no-any-return]
-            y = np.asarray(y)
+            y = self._as_output(y)
         recording = state.recording
         if not edges or not recording:
             return wrap(y, None)
@@ -231,7 +232,7 @@ class Op(Generic[P]):
         if type(y) is not np.ndarray:
             if type(y) is tuple:
                 return self._record_outputs([a, b], y, tracked, edges, levels)  # type: ignore[no-any-return]
-            y = np.asarray(y)
+            y = self._as_output(y)
         if not edges or not recording:
             return wrap(y, None)
         plan = self._plans.get(tracked) or self._plan(tracked)
@@ -239,6 +240,12 @@ class Op(Generic[P]):
         if recording == COMPLETE:
             keep_call(node, [a, b], y)
         return wrap(y, node)
+
+    def _as_output(self, y: Any) -> np.ndarray:
+        array = np.asarray(y)
+        if array.dtype.kind == "O":
+            raise TypeError(f"{self.name} returned {type(y).__name__}: the function of an op returns an array")
+        return array
 
     def _plan(self, tracked: tuple[int, ...]) -> _Plan:
         plan = self._plans[tracked] = _Plan(self, tracked)
@@ -358,7 +365,7 @@ class FusedOp(Op[P]):
     different, which the engine may write to. Higher orders differentiate the reference.
     """
 
-    gives_fresh = True
+    gives_fresh = none_is_zero = True
 
     def __init__(self, forward: Callable[P, Any], backward: Callable[..., Any], reference: Callable[..., Any]):
         super().__init__(forward)

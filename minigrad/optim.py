@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.engine import note_write
-from minigrad.nn.module import check_state
+from minigrad.nn.module import Module, check_state
 from minigrad.tensor import Tensor
 
 Group = dict[str, Any]
@@ -159,6 +159,8 @@ def _named_vectors(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def _as_groups(parameters: Iterable[Any], defaults: Group) -> list[Group]:
     """Groups with every hyperparameter filled in, and each parameter in the first group that names it."""
+    if isinstance(parameters, Module):
+        raise TypeError("an optimizer takes a list of parameters: pass model.parameters()")
     given = list(parameters)
     groups = given if given and isinstance(given[0], Mapping) else [{"params": given}]
     seen: set[int] = set()

@@ -75,7 +75,11 @@ class Tensor:
     _node: Node | None
 
     def __init__(self, x: TensorLike, *, dtype: DTypeLike | None = None, requires_grad: bool = False):
-        array = np.array(x._array if isinstance(x, Tensor) else x, dtype=dtype, order="C")
+        if isinstance(x, Tensor):
+            if x._has_history():
+                raise TypeError("a new tensor of one with a history would lose it silently: use .detach() or .copy()")
+            x = x._array
+        array = np.array(x, dtype=dtype, order="C")
         if array.dtype.kind not in "fbiu":
             raise TypeError(f"a tensor holds real numbers or booleans, and this would be of dtype {array.dtype}")
         self._array = array
@@ -276,7 +280,7 @@ class Tensor:
             if self._node is not None:
                 raise TypeError(
                     "a tensor that requires a gradient does not turn into an array silently: "
-                    "use .numpy() or .data for its value, or .detach() for a constant tensor"
+                    "mg.stack([...]) joins tensors; .numpy() or .data is the value, .detach() a constant tensor"
                 )
             if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
                 raise ValueError(

@@ -268,7 +268,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
 class _Recomputed:
     """The op of a checkpointed call: its vjp runs the function again and pulls back through what that records."""
 
-    gives_fresh = False
+    gives_fresh, none_is_zero = False, True
 
     def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], draws: dict[str, Any]):
         self._f, self._args, self._kwargs, self._draws = f, args, kwargs, draws

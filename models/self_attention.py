@@ -61,6 +61,8 @@ class SelfAttention(nn.Module):
             raise ValueError(
                 f'positions of a SelfAttention is None, "relative" or a Relative of {heads} heads, not {positions!r}'
             )
+        if dim < 1 or heads < 1:
+            raise ValueError(f"a SelfAttention has a width and heads of at least 1, not {dim} and {heads}")
         if (key_dim is None or value_dim is None) and dim % heads:
             raise ValueError(f"{heads} heads do not divide a width of {dim}: pass key_dim and value_dim")
         self.heads, self.score, self.normalise = heads, score, normalise

@@ -311,3 +311,23 @@ def test_an_argument_called_y_is_that_argument_and_not_the_output():
     f.rule(x=lambda g, y: g * y * y, y=lambda g, x, y: 2 * g * x * y)
     assert mg.grad(f, (0, 1))(2.0, 3.0) == (9.0, 12.0)
     mg.gradgradcheck(f, (np.array([2.0, -1.0]), np.array([3.0, 0.5])))
+
+
+def test_a_rule_or_a_function_that_forgets_its_return_is_named():
+    @mg.op
+    def kept(x):
+        return x * 1.0
+
+    kept.rule(x=lambda g: None)
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(TypeError, match="rule of kept returned None"):
+        kept(x).sum().backward()
+    assert x.grad is None
+
+    @mg.op
+    def forgetful(x):
+        x * 1.0
+
+    for argument in (x, [1.0], 2.0):
+        with pytest.raises(TypeError, match="forgetful returned NoneType"):
+            forgetful(argument)

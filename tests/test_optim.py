@@ -984,3 +984,8 @@ def test_average_state_round_trip_and_misfits():
 def test_average_refuses_what_is_no_decay(decay):
     with pytest.raises(ValueError, match="decay"):
         optim.ExponentialAverage([one()], decay)
+
+
+def test_a_module_in_the_place_of_its_parameters_is_told():
+    with pytest.raises(TypeError, match=r"model\.parameters\(\)"):
+        optim.SGD(nn.Linear(2, 1), lr=0.1)

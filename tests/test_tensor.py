@@ -490,3 +490,19 @@ def test_modulo_and_floor_division_are_those_of_numpy():
     np.testing.assert_array_equal(quotient * divisor + rest.data, x.data)
     for whole in (x // divisor, 9.0 // x):
         assert type(whole) is np.ndarray
+
+
+def test_a_tensor_of_a_tensor_copies_leaves_and_refuses_to_lose_a_history():
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    copy = mg.tensor(x)
+    assert not copy.requires_grad
+    assert not np.shares_memory(copy.data, x.data)
+    with pytest.raises(TypeError, match="detach"):
+        mg.tensor(x * 2)
+    assert mg.tensor((x * 2).detach()).data.tolist() == [2.0, 4.0]
+
+
+def test_a_list_of_tensors_is_not_an_array_and_stack_is_named():
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(TypeError, match="mg.stack"):
+        mg.mean([x, x])

@@ -25,12 +25,17 @@ from minigrad.check.second import second_order
 from minigrad.check.subject import Subject
 from minigrad.engine import Node, OutputNode, Transform, backward_pass
 from minigrad.op import FusedOp, Op
-from minigrad.ops.complexes import imag, real
 from minigrad.study.graph import calls, recording
 from minigrad.tensor import Tensor, wrap
 from minigrad.transforms import _Recomputed
 
 UNSURE = ("kink", "not finite", "float noise", "other", "non-deterministic")  # a call of another kind is blamed first
+
+
+# Complex numbers and their parts, by ops that belong to nobody else, so that they cannot be what is wrong.
+_joined = Op(lambda re, im: re + 1j * im).rule(re=lambda g: g, im=lambda g: g * 1j)
+_real = Op(lambda z: np.array(np.real(z))).rule(z=lambda g: g)
+_imag = Op(lambda z: np.array(np.imag(z))).rule(z=lambda g: g * -1j)
 
 
 @dataclass(frozen=True)
@@ -51,21 +56,31 @@ def find(subject: Subject, second: bool) -> Findings:
     alone = [Alone(node, arguments) for node, arguments in record.with_operands()]
     if (misbehaviour := record.misbehaviour()) is not None:
         return Findings(misbehaviour)
-    suspects, kinks = [], []
+    kinks: list[str] = []
     for order, actual in [(1, False), (1, True), (2, False)] if second else [(1, False), (1, True)]:
+        suspects = []
         for call in alone:
             cotangent = record.cotangents.get(call.node)
             if actual and cotangent is None:
                 continue
             examination = call.examine(order, [cotangent] if actual and cotangent is not None else None)
             if not examination and not call.is_acquitted(examination, order):
-                suspects.append(call.culprit(examination, order))
-                if suspects[-1].diagnosis.kind not in UNSURE:
-                    return Findings(suspects[-1])
+                suspects.append((call, call.culprit(examination, order)))
+                if order == 1 and suspects[-1][1].diagnosis.kind not in UNSURE:
+                    return Findings(suspects[-1][1])
             kinks += [call.describe(skip) for i in examination.inputs for skip in i.skipped]
         if suspects:
-            return Findings(suspects[0])
+            return Findings(suspects[0][1] if order == 1 else _innermost(suspects))
     return Findings(None, tuple(kinks), next((call.place for call in alone if call.loses_precision), ""))
+
+
+def _innermost(suspects: Sequence[tuple[Alone, Culprit]]) -> Culprit:
+    """The first whose recorded rule calls the op of no other: where that is wrong, so are all rules that call it."""
+    ops = {call.op for call, _ in suspects}
+    for call, culprit in suspects:
+        if not ops & (call.ops_of_rule() - {call.op}):
+            return culprit
+    return suspects[0][1]
 
 
 def misbehaving(subject: Subject) -> Culprit | None:
@@ -286,6 +301,13 @@ class Alone:
     def place(self) -> str:
         return _place(self.node)
 
+    def ops_of_rule(self) -> set[Any]:
+        """What its rules call when they are recorded, or its reference."""
+        try:
+            return {node.op for node in _Record(second_order(self.subject)).nodes}
+        except Exception:
+            return set()  # they do not run
+
     def has_kink(self) -> bool:
         with Transform(), np.errstate(all="ignore"):
             cotangents = random_cotangents([y._array for y in self.subject(self.subject.constants())])
@@ -312,10 +334,12 @@ class Alone:
 
         def f(*xs: Tensor) -> list[Tensor]:
             given = iter(xs)
-            tensors = [next(given) + next(given) * 1j if splits else next(given) for splits in is_complex]
+            tensors = [_joined(next(given), next(given)) if splits else next(given) for splits in is_complex]
             y = call_op(self.op, _copies(self._filled(tensors)))
             ys = y if isinstance(y, tuple) else (y,)
-            return [t for y in ys for t in ([real(y), imag(y)] if y.dtype.kind == "c" else [y]) if t.dtype.kind == "f"]
+            return [
+                t for y in ys for t in ([_real(y), _imag(y)] if y.dtype.kind == "c" else [y]) if t.dtype.kind == "f"
+            ]
 
         subject = Subject(f, tuple(parts))
         names = [self._name(place) for place in self.places]

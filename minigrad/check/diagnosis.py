@@ -104,6 +104,19 @@ def _unconnected(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     return Diagnosis("not connected", f"the gradient of {result.name} is 0, and f depends on it")
 
 
+def _imprecise(result: InputResult, sizes: Sizes) -> Diagnosis | None:
+    """Right up to what looks like rounding: small errors of any size."""
+    analytic, numeric = _pair(result)
+    difference, largest = analytic - numeric, _largest(result.numeric)
+    ratios = difference[numeric != 0] / numeric[numeric != 0]
+    is_factor = len(ratios) > 2 and float(np.ptp(ratios)) <= 0.1 * float(np.max(np.abs(ratios)))
+    error = float(np.max(np.abs(difference)))
+    if error > 1e-6 * largest or is_factor:
+        return None
+    sentence = f"the gradient of {result.name} is right only to {error / largest:.1g} of its largest element"
+    return Diagnosis("wrong dtype", f"{sentence}: is it computed in float32?")
+
+
 def _sign(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     analytic, numeric = _pair(result)
     if not _close(analytic, -numeric, _largest(numeric)):
@@ -256,7 +269,7 @@ def _offset(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     return Diagnosis("constant offset", f"the gradient of {result.name} is what it should be plus {offset:.6g}")
 
 
-PLAIN = (_kink, _not_finite, _unconnected, _sign, _everywhere_a_factor, _shifted, _transposed)
+PLAIN = (_kink, _not_finite, _unconnected, _imprecise, _sign, _everywhere_a_factor, _shifted, _transposed)
 
 
 def plainly(result: InputResult, sizes: Sizes) -> Diagnosis | None:

@@ -106,7 +106,7 @@ def _without_culprit(
     wrong = [i for i in inputs if i.wrong.any()]
     names = zip(checked.names, checked.leaves)
     diagnosis = diagnose(wrong[0], sizes_of([(name, x.shape) for name, x in names]))
-    if diagnosis.kind == "not connected":
+    if not wrong[0].connected:
         return CheckResult(what, inputs, diagnosis)
     if findings.single:
         sentence = f"f computes in less than float64 ({findings.single}), which differences cannot see through"

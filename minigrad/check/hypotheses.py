@@ -40,7 +40,11 @@ class _Rerun:
         with Transform() as transform, np.errstate(all="ignore"):
             nodes = [transform.input(None, x.shape, x.dtype) for x in call.subject.leaves]
             ys = call.subject([wrap(x.copy(), node) for x, node in zip(call.subject.leaves, nodes)])
-        self.single = len(ys) == 1 and ys[0]._node is not None and ys[0]._node.op is call.op
+        node = ys[0]._node if len(ys) == 1 else None
+        real = (
+            node is not None and node.op is call.op and len(node.edges) == len(nodes)
+        )  # a complex operand counts twice
+        self.single = real
         self.node: Node | None = ys[0]._node
         self.cotangents = random_cotangents([y._array for y in ys])
 
@@ -50,7 +54,10 @@ class _Rerun:
     def imprecise(self, result: InputResult) -> Diagnosis | None:
         if not self.single or self.node is None:
             return None
-        gradient = np.asarray(self.node.op.vjp(self.node, self.cotangents[0], False)[self._position(result)])
+        gradients = list(self.node.op.vjp(self.node, self.cotangents[0], False))
+        if len(gradients) != len(self.call.subject.leaves) or gradients[self._position(result)] is None:
+            return None  # complex operands, which count as two
+        gradient = np.asarray(gradients[self._position(result)])
         dtype = gradient.dtype
         if dtype.kind == "f" and dtype.itemsize >= 8:
             rounded = gradient.astype(np.float32)

@@ -29,6 +29,8 @@ class Noise:
         self._largest = max(float(np.max(g, initial=np.finfo(float).tiny)) for g in gradients)
         for number, i in enumerate(inputs):
             for m in i.mismatches():
+                if not (self.explains_all or self.drowns_all):
+                    return
                 self._look(Differences(subject, cotangents, number).element(m.index), m.analytic)
 
     def _look(self, line: Line, analytic: float) -> None:

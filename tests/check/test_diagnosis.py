@@ -104,7 +104,7 @@ def test_sign():
     assert planted(op(lambda a, b: a - b, a=lambda g: g, b=lambda g: g), normal(3), normal(3)).diagnosis.kind == "sign"
 
 
-@pytest.mark.parametrize("n", [3, 30])  # 30: along random directions, and then a grid
+@pytest.mark.parametrize("n", [3, 40])  # 40: along random directions, and then a grid
 def test_transposed(n):
     wrong = op(lambda a, b: a @ b, a=lambda g, b: g @ b, b=lambda g, a: a.T @ g)
     result = planted(wrong, normal(n, n), normal(n, n, seed=1))
