@@ -354,10 +354,8 @@ class no_grad:  # noqa: N801  (a context manager spelled like a function, as eve
     False
     """
 
-    def __new__(cls, function: Any = None) -> Any:
-        plain = super().__new__(cls)
-        plain._former = threading.local()  # one instance may be entered in several threads at once
-        return plain if function is None else plain(function)  # @no_grad, without brackets
+    def __init__(self) -> None:
+        self._former = threading.local()  # one instance may be entered in several threads at once
 
     def __enter__(self) -> None:
         stack = self._former.__dict__.setdefault("stack", [])

@@ -542,20 +542,3 @@ def test_leaves_are_leaves():
     x = leaf(1.0)
     assert is_leaf(x._node)
     assert not is_leaf((x * 1)._node)
-
-
-def test_no_grad_without_brackets_decorates_too():
-    x = mg.tensor(2.0, requires_grad=True)
-
-    @mg.no_grad
-    def square(x):
-        return x * x
-
-    @mg.no_grad
-    def squares(x):
-        yield x * x
-        yield x * x
-
-    assert not square(x).requires_grad
-    assert not any(y.requires_grad for y in squares(x))
-    assert (x * x).requires_grad
