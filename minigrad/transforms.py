@@ -367,7 +367,7 @@ def _cotangents(cotangent: Any, values: list[np.ndarray]) -> list[Any]:
     leaves, _ = flatten(cotangent)
     if len(leaves) != len(values):
         raise ValueError(f"the function returned {len(values)} arrays, and {len(leaves)} cotangents were given")
-    given = [c if isinstance(c, Tensor) else np.asarray(c) for c in leaves]
+    given = [c if isinstance(c, Tensor) and c._node is not None else np.asarray(c) for c in leaves]
     for c, value in zip(given, values):
         if c.shape != value.shape:
             raise ValueError(

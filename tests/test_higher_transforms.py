@@ -290,3 +290,14 @@ def test_checkpoint_saves_memory():
         return used
 
     assert peak(mg.checkpoint) < 0.55 * peak(lambda layer: layer)
+
+
+def test_a_cotangent_that_is_an_untracked_tensor_is_like_an_array():
+    z, labels = np.array([[0.3, -0.2], [1.0, 0.5]]), [0, 1]
+
+    def pulled(scale):
+        _, pull = mg.vjp(lambda z: nn.cross_entropy(z, labels, reduction="none"), z)
+        return (pull(mg.tensor([1.0, 2.0]))[0] * scale).sum()
+
+    _, pull = mg.vjp(lambda z: nn.cross_entropy(z, labels, reduction="none"), z)
+    np.testing.assert_allclose(mg.grad(pulled)(3.0), pull(np.array([1.0, 2.0]))[0].sum(), atol=1e-15)

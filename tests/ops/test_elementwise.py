@@ -217,3 +217,11 @@ def test_integers_are_constants_with_numpys_dtype(name):
     y, expected = OPS[name](x), OPS[name](x.astype(float))
     np.testing.assert_allclose(y.data, expected.data)
     assert y.dtype == (np.int64 if name in ("relu", "square", "abs") else np.float64)
+
+
+def test_second_derivatives_of_power_where_the_exponent_is_zero():
+    a, b = np.array([2.0, 0.7, 3.0]), np.array([0.0, 0.0, 1.0])
+    mixed = mg.grad(lambda b: mg.grad(lambda a: (a**b).sum())(a).sum())(b)
+    np.testing.assert_allclose(mixed, a ** (b - 1) * (1 + b * np.log(a)), rtol=1e-14)
+    mg.gradgradcheck(mg.power, (a, b))
+    assert mg.grad(mg.power)(0.0, np.array(0.0)) == 0.0
