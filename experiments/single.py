@@ -27,7 +27,7 @@ from experiments.task import Labeller, Metrics, Task, body, check_lengths, share
 from minigrad import nn
 from models import FrameProjection, Single
 
-EMBEDDED = SingleSettings(blocks=1, epochs=25, positions="relative")
+EMBEDDED = SingleSettings(blocks=1, epochs=20, lr=3e-3, dropout=0.2, positions="relative")
 TS = SingleSettings(
     blocks=1, epochs=120, positions="sinusoidal", position_scale=0.5, dropout=0.4, decay="cosine", beta2=0.999
 )
