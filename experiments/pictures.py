@@ -35,7 +35,7 @@ def draw_curves(folder: Path, history: Sequence[Mapping[str, float | None]], sco
     dev = [row.get(score) for row in history]
     if any(value is not None for value in dev):
         curves[f"{score.replace('_', ' ')} on dev"] = [np.nan if value is None else value for value in dev]
-    figure, axes = _subplots(1, len(curves), (4.5 * len(curves), 3.2))
+    figure, axes = subplots(1, len(curves), (4.5 * len(curves), 3.2))
     for ax, (label, values) in zip(axes.flat, curves.items()):
         ax.plot(epochs, values, marker="o" if len(epochs) < 25 else None, markersize=3)
         ax.set_xlabel("epoch")
@@ -43,7 +43,7 @@ def draw_curves(folder: Path, history: Sequence[Mapping[str, float | None]], sco
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.grid(alpha=0.3)
         ax.spines[["top", "right"]].set_visible(False)
-    _save(figure, folder / "curves")
+    save(figure, folder / "curves")
 
 
 def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
@@ -58,7 +58,7 @@ def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
     columns = min(len(heads), 4)
     rows = math.ceil(len(heads) / columns)
     side = min(max(2.4, 0.32 * max(len(keys), len(queries))), 5.0)
-    figure, axes = _subplots(rows, columns, (columns * side, rows * side + 0.5))
+    figure, axes = subplots(rows, columns, (columns * side, rows * side + 0.5))
     families, [queries, keys] = readable(queries, keys)
     for i, ax in enumerate(axes.flat):
         if i >= len(heads):
@@ -72,10 +72,10 @@ def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
             ax.set_ylabel("query (asks)", fontsize=8)
     figure.colorbar(image, ax=axes, label="weight", shrink=0.8)
     figure.suptitle(f"who attends to whom: {name}", fontsize=10)
-    _save(figure, folder / "attention")
+    save(figure, folder / "attention")
 
 
-def _subplots(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+def subplots(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
     """A figure and its axes (rows, columns), without pyplot, which would choose a window system."""
     from matplotlib.figure import Figure
 
@@ -91,7 +91,7 @@ def _name_cells(ax: Any, queries: Sequence[str], keys: Sequence[str], families: 
     ax.set_yticks(range(0, len(queries), every), queries[::every], **style)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     from matplotlib import rc_context
 
     with rc_context(_STYLE):
