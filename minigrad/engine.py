@@ -62,12 +62,18 @@ class Notes:
 
 
 class Call(NamedTuple):
-    """A recorded call in full: every argument, the output, and the file and line outside minigrad that made it."""
+    """A recorded call in full: every argument, the output, and the file and line outside minigrad that made it.
+
+    edges, tracked: the nodes of the differentiable operands, which stay here when a backward pass frees the graph, and
+    their positions among the arguments (for an argument that is a sequence: among its items).
+    """
 
     arguments: Sequence[Any]
     output: Any
     file: str
     line: int
+    edges: tuple[Node, ...]
+    tracked: tuple[int, ...]
 
 
 class Node:
@@ -111,14 +117,15 @@ def is_leaf(node: Node) -> bool:
     return node.op is None and not node.edges and not node.levels
 
 
-def keep_call(node: Node, arguments: Sequence[Any], output: Any) -> None:
-    """Note the whole call on its node, as study.recording() asks."""
+def keep_call(node: Node, arguments: Sequence[Any], output: Any, tracked: tuple[int, ...]) -> None:
+    """Note the whole call on its node, as study.recording() asks, and have its gradient kept like a leaf's."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "minigrad":
         frame = frame.f_back
     if node.notes is None:
         node.notes = Notes()
-    node.notes.call = Call(arguments, output, frame.f_code.co_filename, frame.f_lineno)
+    node.notes.retain = type(output) is not tuple  # the gradients of several outputs are those of their own nodes
+    node.notes.call = Call(arguments, output, frame.f_code.co_filename, frame.f_lineno, node.edges, tracked)
 
 
 _FREED: Any = object()  # stands in `saved` of a node whose graph has been freed

@@ -27,6 +27,7 @@ from minigrad.engine import (
     OPS,
     Array,
     Node,
+    Notes,
     OutputNode,
     Transform,
     backward_pass,
@@ -203,7 +204,7 @@ class Op(Generic[P]):
         plan = self._plans.get(tracked) or self._plan(tracked)
         node = Node(self, plan, plan.save(values), edges, levels, y.shape, y.dtype)
         if recording == COMPLETE:
-            keep_call(node, values[:-1], y)
+            keep_call(node, values[:-1], y, tracked)
         return wrap(y, node)
 
     def of_two(self, a: Any, b: Any) -> Tensor:
@@ -238,7 +239,7 @@ class Op(Generic[P]):
         plan = self._plans.get(tracked) or self._plan(tracked)
         node = Node(self, plan, plan.save([a, b, y]), edges, levels, y.shape, y.dtype)
         if recording == COMPLETE:
-            keep_call(node, [a, b], y)
+            keep_call(node, [a, b], y, tracked)
         return wrap(y, node)
 
     def _as_output(self, y: Any) -> np.ndarray:
@@ -289,8 +290,12 @@ class Op(Generic[P]):
         saved = plan.save([*values, ys])
         node = Node(self, plan, saved, edges, levels, [y.shape for y in ys], [y.dtype for y in ys])
         if state.recording == COMPLETE:
-            keep_call(node, values, ys)
-        return tuple(wrap(y, OutputNode(node, i)) for i, y in enumerate(ys))
+            keep_call(node, values, ys, tracked)
+        outputs = [OutputNode(node, i) for i in range(len(ys))]
+        if state.recording == COMPLETE:
+            for output in outputs:
+                output.notes = Notes(retain=True)
+        return tuple(map(wrap, ys, outputs))
 
     def _call_sequence(self, bound: Sequence[Any]) -> Tensor:
         """With an argument that is a sequence of arrays: each tracked element has an edge, and one rule serves all."""
@@ -313,7 +318,7 @@ class Op(Generic[P]):
         saved = (tracked, *_saver([self._needs[at]])([*values, y]))
         node = Node(self, None, saved, edges, levels, y.shape, y.dtype)
         if state.recording == COMPLETE:
-            keep_call(node, values, y)
+            keep_call(node, values, y, tracked)
         return wrap(y, node)
 
     # --- differentiating ---
@@ -403,7 +408,7 @@ class FusedOp(Op[P]):
             return wrap(y, None)
         node = Node(self, None, (tracked, bound, residual), edges, levels, y.shape, y.dtype)
         if recording == COMPLETE:
-            keep_call(node, bound, y)
+            keep_call(node, bound, y, tracked)
         return wrap(y, node)
 
     def _which(self, tracked: tuple[int, ...]) -> tuple[bool, ...]:
