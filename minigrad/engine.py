@@ -45,6 +45,10 @@ class _State(threading.local):
 
 state = _State()
 
+# The hooks, captures and patches that watch or replace what modules compute, held by whoever has them. In ordinary runs
+# there are none; while there are some, what was compiled runs eagerly, so that they see what they came for.
+observers: weakref.WeakSet[Any] = weakref.WeakSet()
+
 
 # --- the graph ---------------------------------------------------------------------------------------------------
 
