@@ -31,9 +31,15 @@ def without_dead_rows(
 
 
 def forward(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, bias: np.ndarray | None, scale: float
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray | None,
+    bias: np.ndarray | None,
+    scale: float,
+    out: np.ndarray | None = None,
 ) -> tuple[np.ndarray, Residual]:
-    """The output, and (weights, q, k, v) for the way back."""
+    """The output, written to `out` if there is one, and (weights, q, k, v) for the way back."""
     if mask is not None:
         q, k, v = without_dead_rows(q, k, v, mask)
     scores = q @ k.swapaxes(-1, -2)
@@ -49,16 +55,22 @@ def forward(
         top[top == -np.inf] = 0  # a row with nothing to attend to: its weights become 0
     scores -= top
     weights = normalised_exp(scores, -1, hiding)
-    return weights @ v, (weights, q, k, v)
+    return np.matmul(weights, v, out=out), (weights, q, k, v)
 
 
-def backward(g: np.ndarray, residual: Residual, wanted: Sequence[bool], scale: float) -> tuple[np.ndarray | None, ...]:
-    """The gradients of q, k, v and bias.
+def backward(
+    g: np.ndarray,
+    residual: Residual,
+    wanted: Sequence[bool],
+    scale: float,
+    out: Sequence[np.ndarray | None] = (None, None, None),
+) -> tuple[np.ndarray | None, ...]:
+    """The gradients of q, k, v and bias; those of q, k and v written to `out` where it holds arrays.
 
     With P the weights: dP = g v^T, and the softmax's rule gives dS = P * (dP - rowsum(P * dP)) for the scores.
     """
     weights, q, k, v = residual
-    gv = weights.swapaxes(-1, -2) @ g if wanted[2] else None
+    gv = np.matmul(weights.swapaxes(-1, -2), g, out=out[2]) if wanted[2] else None
     if not (wanted[0] or wanted[1] or wanted[3]):
         return None, None, gv, None
     gs = g @ v.swapaxes(-1, -2)
@@ -67,6 +79,6 @@ def backward(g: np.ndarray, residual: Residual, wanted: Sequence[bool], scale: f
     gbias = gs
     if scale != 1 and (wanted[0] or wanted[1]):
         gs = np.multiply(gs, gs.dtype.type(scale), out=None if wanted[3] else gs)
-    gq = gs @ k if wanted[0] else None
-    gk = gs.swapaxes(-1, -2) @ q if wanted[1] else None
+    gq = np.matmul(gs, k, out=out[0]) if wanted[0] else None
+    gk = np.matmul(gs.swapaxes(-1, -2), q, out=out[1]) if wanted[1] else None
     return gq, gk, gv, gbias if wanted[3] else None

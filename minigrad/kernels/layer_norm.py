@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigrad.kernels.linear import rows
+from minigrad.kernels.linear import rows, sum_of_rows
 
 Residual = tuple[np.ndarray, np.ndarray]
 
@@ -50,4 +50,4 @@ def backward(
         gx *= inverse
     if wanted[1]:
         gweight = np.einsum("ri,ri->i", rows(g), rows(normal))
-    return gx, gweight, rows(g).sum(0) if wanted[2] else None
+    return gx, gweight, sum_of_rows(rows(g)) if wanted[2] else None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,16 @@ import numpy as np
 def rows(x: np.ndarray) -> np.ndarray:
     """All axes but the last as one: (..., n) -> (product of the others, n)."""
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+@functools.lru_cache(maxsize=64)
+def _ones(n: int, dtype: np.dtype[Any]) -> np.ndarray:
+    return np.ones(n, dtype)
+
+
+def sum_of_rows(x: np.ndarray) -> np.ndarray:
+    """(rows, n) -> (n,), as a matrix product, which is up to ten times as fast as adding them up."""
+    return _ones(len(x), x.dtype).dot(x)  # type: ignore[no-any-return]
 
 
 def forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
@@ -32,5 +44,5 @@ def backward(
     return (
         (g_rows @ weight.T).reshape(x.shape) if wanted[0] else None,
         rows(x).T @ g_rows if wanted[1] else None,
-        np.add.reduce(g_rows, 0) if wanted[2] else None,
+        sum_of_rows(g_rows) if wanted[2] else None,
     )

@@ -1,0 +1,67 @@
+"""Self-attention from the vectors themselves: q, k and v come from one product, and go back in one.
+
+x: (..., n, dim); wq, wk: (dim, heads * key_dim); wv: (dim, heads * value_dim). Nothing is copied to split or to join
+heads: they are views of the product, and of the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from minigrad.kernels import attention
+from minigrad.kernels.linear import rows
+
+
+class Residual(NamedTuple):
+    """What the way back needs."""
+
+    weights: np.ndarray  # wq, wk and wv side by side, (dim, heads * (2 key_dim + value_dim))
+    attention: attention.Residual
+
+
+def _heads(projected: np.ndarray, leading: tuple[int, ...], heads: int) -> np.ndarray:
+    """(rows, heads * width) -> (..., heads, n, width), a view."""
+    return projected.reshape(*leading, heads, projected.shape[1] // heads).swapaxes(-3, -2)
+
+
+def _split(projected: np.ndarray, leading: tuple[int, ...], heads: int, keys: int) -> list[np.ndarray]:
+    """q, k and v as views of the product; keys: heads * key_dim."""
+    columns = (slice(keys), slice(keys, 2 * keys), slice(2 * keys, None))
+    return [_heads(projected[:, column], leading, heads) for column in columns]
+
+
+def forward(
+    x: np.ndarray,
+    wq: np.ndarray,
+    wk: np.ndarray,
+    wv: np.ndarray,
+    heads: int,
+    mask: np.ndarray | None,
+    bias: np.ndarray | None,
+    scale: float,
+) -> tuple[np.ndarray, Residual]:
+    """The output (..., n, heads * value_dim), and what the way back needs."""
+    weights = np.concatenate((wq, wk, wv), 1)
+    q, k, v = _split(rows(x) @ weights, x.shape[:-1], heads, wq.shape[1])
+    y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype)
+    _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(rows(y), x.shape[:-1], heads))
+    return y, Residual(weights, residual)
+
+
+def backward(
+    g: np.ndarray, residual: Residual, wanted: Sequence[bool], x: np.ndarray, keys: int, heads: int, scale: float
+) -> tuple[np.ndarray | None, ...]:
+    """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
+    weights = residual.weights
+    gqkv = np.empty((rows(x).shape[0], weights.shape[1]), weights.dtype)
+    out = _split(gqkv, x.shape[:-1], heads, keys)
+    g = _heads(rows(g), x.shape[:-1], heads)
+    *_, gbias = attention.backward(g, residual.attention, (True, True, True, wanted[4]), scale, out=out)
+    gx = (gqkv @ weights.T).reshape(x.shape) if wanted[0] else None
+    if not any(wanted[1:4]):
+        return gx, None, None, None, gbias
+    gweights = rows(x).T @ gqkv
+    return gx, gweights[:, :keys], gweights[:, keys : 2 * keys], gweights[:, 2 * keys :], gbias
