@@ -5,12 +5,14 @@ Attributes that are Parameters, Modules, or lists, tuples and dicts of them are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from minigrad.engine import note_write
+from minigrad.nn.hooks import BACKWARD, OUTPUT, ModuleHook, ModuleHooks
 from minigrad.tensor import Tensor, TensorLike, wrap
 
 M = TypeVar("M", bound="Module")
@@ -20,6 +22,8 @@ R = TypeVar("R", covariant=True)
 
 class HasForward(Protocol[P, R]):
     """For type checkers: calling a module takes and returns what its forward() does."""
+
+    _hooks: ModuleHooks | None
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
@@ -47,12 +51,80 @@ class Module:
     """
 
     training: bool = True
+    hook_points: ClassVar[tuple[str, ...]] = ()
+    """The points inside forward(), each passed by a `x = self.tap("name", x)`, at which one may watch."""
+    hook_aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of hook points."""
+    _hooks: ModuleHooks | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define forward()")
 
     def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.forward(*args, **kwargs)
+        if self._hooks is None:
+            return self.forward(*args, **kwargs)
+        return self._hooks.call(self, args, kwargs)  # type: ignore[no-any-return]
+
+    # --- watching ---
+
+    def tap(self, point: str, x: Tensor) -> Tensor:
+        """x, or what the hooks at this point of the class (one of its hook_points) put in its place."""
+        return x if self._hooks is None else self._hooks.pass_by(point, x)
+
+    def is_watched(self, *points: str) -> bool:
+        """Whether there is a hook at any of these hook points, so that what passes there must be computed."""
+        return self._hooks is not None and any(self._hooks.at.get(point) for point in points)
+
+    def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> ModuleHook:
+        """Call hook(module, inputs, output) after each forward(); anything that it returns but None is the new output.
+
+        inputs: the positional arguments. Hooks run in the order in which they were registered, each on what the one
+        before it has made of the output; they see calls of the module, not of its other methods. They are not copied
+        with the module. Returns a handle: its remove() takes the hook off.
+
+        >>> from minigrad import nn
+        >>> layer = nn.Linear(2, 3)
+        >>> handle = layer.register_forward_hook(lambda module, inputs, output: print(inputs[0].shape, output.shape))
+        >>> _ = layer(np.ones((4, 2)))
+        (4, 2) (4, 3)
+        >>> handle.remove()
+        """
+        return ModuleHook(self, OUTPUT, hook)
+
+    def register_full_backward_hook(self, hook: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]) -> ModuleHook:
+        """Call hook(module, grad_input, grad_output) when the gradients of a call's inputs are complete.
+
+        grad_input: for each positional argument its gradient through this call, None where none is required.
+        grad_output: for each output (a tuple of one for one tensor) its gradient. Both hold arrays that may not be
+        written to, or Tensors in a recorded pass. What the hook returns (but None), a tuple or for one input its
+        gradient, takes the place of grad_input. When no input requires a gradient, the hook is called with those of
+        the outputs alone, and must return None. Returns a handle: its remove() takes the hook off.
+
+        Raises TypeError in a call whose output is neither a tensor nor a tuple of them, ValueError in backward for a
+        replacement of another length or shape.
+
+        >>> import minigrad as mg
+        >>> from minigrad import nn
+        >>> layer = nn.Linear(2, 1, bias=False)
+        >>> handle = layer.register_full_backward_hook(lambda module, grad_input, grad_output: grad_input[0] * 2)
+        >>> x = mg.tensor(np.ones((1, 2), np.float32), requires_grad=True)
+        >>> layer(x).sum().backward()
+        >>> bool((x.grad == 2 * layer.weight.data.T).all())
+        True
+        """
+        return ModuleHook(self, BACKWARD, hook)
+
+    def register_point_hook(self, point: str, hook: Callable[[Tensor], Tensor | None]) -> ModuleHook:
+        """Call hook(value) whenever a value passes this hook point; a tensor that it returns takes its place.
+
+        KeyError for a name that is neither in hook_points nor in hook_aliases. Returns a handle with remove().
+        """
+        name = self.hook_aliases.get(point, point)
+        if name not in self.hook_points:
+            near = difflib.get_close_matches(point, [*self.hook_points, *self.hook_aliases]) or self.hook_points
+            known = f"it has {', '.join(near)}" if near else "it has none"
+            raise KeyError(f"{type(self).__name__} has no hook point {point!r}: {known}")
+        return ModuleHook(self, name, hook)
 
     # --- finding what is inside ---
 
