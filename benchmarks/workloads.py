@@ -18,7 +18,7 @@ def train_step(params):
         h = x
         for block in (weights[:7], weights[7:14]):
             wq, wk, wv, w1, b1, w2, b2 = block
-            h = mg.attention(mg.linear(h, wq), mg.linear(h, wk), mg.linear(h, wv))
+            h = mg.self_attention(h, wq, wk, wv)
             h = mg.linear(mg.linear(h, w1, b1, activation="relu"), w2, b2)
         return nn.cross_entropy(mg.linear(h, weights[14], weights[15]), labels)
 

@@ -74,7 +74,16 @@ from minigrad.ops.elementwise import (
     true_divide,
     where,
 )
-from minigrad.ops.fused import attention, attention_weights, cross_entropy, layer_norm, linear, log_softmax, softmax
+from minigrad.ops.fused import (
+    attention,
+    attention_weights,
+    cross_entropy,
+    layer_norm,
+    linear,
+    log_softmax,
+    self_attention,
+    softmax,
+)
 from minigrad.ops.indexing import embedding, index_add, index_put, take_along_axis
 from minigrad.ops.joining import (
     append,
@@ -403,6 +412,7 @@ __all__ = [
     "saving",
     "seed",
     "select",
+    "self_attention",
     "sigmoid",
     "sin",
     "sinc",

@@ -17,13 +17,14 @@ from minigrad.kernels import attention as attention_kernel
 from minigrad.kernels import cross_entropy as cross_entropy_kernel
 from minigrad.kernels import layer_norm as layer_norm_kernel
 from minigrad.kernels import linear as linear_kernel
+from minigrad.kernels import self_attention as self_attention_kernel
 from minigrad.kernels import softmax as softmax_kernel
 from minigrad.op import derived, fused, op
 from minigrad.ops.elementwise import exp, relu, sqrt, square, subtract, where
 from minigrad.ops.indexing import take_along_axis
 from minigrad.ops.linalg import matmul
 from minigrad.ops.reductions import logsumexp, mean, sum
-from minigrad.ops.shapes import squeeze, swapaxes
+from minigrad.ops.shapes import reshape, squeeze, swapaxes
 from minigrad.tensor import Tensor
 
 
@@ -277,9 +278,11 @@ def _check_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Array, b
             f"attention: q {q.shape}, k {k.shape}, v {v.shape} do not fit: they are (..., query, key_dim), "
             "(..., key, key_dim) and (..., key, value_dim)"
         )
-    if mask is None and bias is None:
-        return
-    scores = (*np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
+    _check_hiding((*np.broadcast_shapes(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2]), mask, bias)
+
+
+def _check_hiding(scores: tuple[int, ...], mask: Array, bias: Array) -> None:
+    """ValueError or TypeError unless mask and bias fit scores of this shape, (..., query, key)."""
     if mask is not None:
         check_mask(mask, scores, "scores")
         if mask.ndim < 2:
@@ -345,3 +348,83 @@ def attention(
     q, k, v = _floating(q), _floating(k), _floating(v)
     _check_attention(q, k, v, mask, bias)
     return attention_kernel.forward(q, k, v, mask, bias, _scale_of(q, scale))
+
+
+# --- self-attention ----------------------------------------------------------------------------------------------
+
+
+def _check_self_attention(x: Array, wq: Array, wk: Array, wv: Array, heads: int, mask: Array, bias: Array) -> None:
+    fits = x.ndim >= 2 and all(w.ndim == 2 and w.shape[0] == x.shape[-1] for w in (wq, wk, wv))
+    if not fits or wq.shape != wk.shape or heads < 1 or wq.shape[1] % heads or wv.shape[1] % heads:
+        raise ValueError(
+            f"self_attention: x {x.shape}, wq {wq.shape}, wk {wk.shape}, wv {wv.shape} and {heads} heads do not fit: x "
+            "is (..., n, dim), wq and wk are (dim, heads * key_dim), wv is (dim, heads * value_dim)"
+        )
+    _check_hiding((*x.shape[:-2], heads, x.shape[-2], x.shape[-2]), mask, bias)
+
+
+def _self_attention_reference(
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    *,
+    heads: int = 1,
+    mask: Array = None,
+    bias: Array = None,
+    scale: float | None = None,
+) -> Tensor:
+    q, k, v = (matmul(x, w) for w in (wq, wk, wv))
+    q, k, v = (swapaxes(reshape(t, (*t.shape[:-1], heads, t.shape[-1] // heads)), -3, -2) for t in (q, k, v))
+    y = swapaxes(_attention_reference(q, k, v, mask=mask, bias=bias, scale=scale), -3, -2)
+    return reshape(y, (*y.shape[:-2], y.shape[-2] * y.shape[-1]))
+
+
+def _self_attention_backward(
+    g: Array,
+    residual: Any,
+    wanted: Sequence[bool],
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    heads: int,
+    mask: Array,
+    bias: Array,
+    scale: float | None,
+) -> tuple[Array | None, ...]:
+    return self_attention_kernel.backward(g, residual, wanted, x, wq.shape[1], heads, _scale_per_head(wq, heads, scale))
+
+
+def _scale_per_head(wq: Array, heads: int, scale: float | None) -> float:
+    return 1 / math.sqrt(wq.shape[1] // heads or 1) if scale is None else float(scale)
+
+
+@fused(
+    backward=_self_attention_backward,
+    reference=_self_attention_reference,
+    differentiable=["x", "wq", "wk", "wv", "bias"],
+)
+def self_attention(
+    x: Array,
+    wq: Array,
+    wk: Array,
+    wv: Array,
+    *,
+    heads: int = 1,
+    mask: Array = None,
+    bias: Array = None,
+    scale: float | None = None,
+) -> Any:
+    """attention(x wq, x wk, x wv) in each head: the three products as one, and heads split and joined without copies.
+
+    x: (..., n, dim), finite; wq, wk: (dim, heads * key_dim); wv: (dim, heads * value_dim); returns (..., n, heads *
+    value_dim). mask, bias and scale as in `attention`, the former two broadcast to (..., heads, query, key).
+
+    >>> self_attention([[1.0], [1.0]], [[1.0]], [[1.0]], [[2.0]])
+    tensor([[2.],
+            [2.]])
+    """
+    x = _floating(x)
+    _check_self_attention(x, wq, wk, wv, heads, mask, bias)
+    return self_attention_kernel.forward(x, wq, wk, wv, heads, mask, bias, _scale_per_head(wq, heads, scale))

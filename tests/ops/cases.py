@@ -566,3 +566,29 @@ for _label, _shapes, _options in ATTENTIONS:
     _q, _k, _v = (normal(*s, seed=i) for i, s in enumerate(_shapes))
     case("attention", _q, _k, _v, expected=attention_by_hand, label=_label, **_options)
     case("attention_weights", _q, _k, expected=_attention_weights, label=_label, **_options)
+
+
+def self_attention_by_hand(
+    x: np.ndarray, wq: np.ndarray, wk: np.ndarray, wv: np.ndarray, *, heads: int = 1, **options: Any
+) -> np.ndarray:
+    """One head at a time, each with its own columns of the weights."""
+    columns = [np.split(w, heads, axis=1) for w in (wq, wk, wv)]
+    parts = [[np.einsum("...ni,io->...no", x, w) for w in ws] for ws in columns]
+    q, k, v = (np.stack(p, axis=-3) for p in parts)
+    y = attention_by_hand(q, k, v, **options)
+    return np.concatenate([y[..., i, :, :] for i in range(heads)], axis=-1)
+
+
+SELF_ATTENTIONS: list[tuple[str, tuple[int, ...], tuple[int, int, int], dict[str, Any]]] = [
+    ("one-head", (3, 2), (1, 2, 3), {}),
+    ("heads", (2, 3, 4), (2, 2, 1), {"heads": 2}),
+    ("mask-bias", (2, 3, 3), (2, 1, 2), {"heads": 2, "mask": booleans(2, 1, 3, 3), "bias": normal(2, 3, 3, seed=5)}),
+    ("unscaled", (2, 1, 4, 2), (3, 2, 2), {"heads": 3, "scale": 1.0}),
+    ("dead-row", (3, 2), (1, 2, 2), {"mask": np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0]], bool)}),
+    ("empty-batch", (0, 3, 2), (2, 2, 2), {"heads": 2}),
+    ("no-vectors", (2, 0, 2), (2, 2, 2), {"heads": 2}),
+]
+for _label, _shape, (_heads, _key_dim, _value_dim), _options in SELF_ATTENTIONS:
+    _widths = (_heads * _key_dim, _heads * _key_dim, _heads * _value_dim)
+    _wq, _wk, _wv = (normal(_shape[-1], width, seed=i) for i, width in enumerate(_widths, 1))
+    case("self_attention", normal(*_shape), _wq, _wk, _wv, expected=self_attention_by_hand, label=_label, **_options)
