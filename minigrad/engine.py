@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from heapq import heappop, heappush
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -69,7 +70,8 @@ class Call(NamedTuple):
     """A recorded call in full: every argument, the output, and the file and line outside minigrad that made it.
 
     edges, tracked: the nodes of the differentiable operands, which stay here when a backward pass frees the graph, and
-    their positions among the arguments (for an argument that is a sequence: among its items).
+    their positions among the arguments (for an argument that is a sequence: among its items). modules: the modules in
+    whose methods the call was made, outermost first.
     """
 
     arguments: Sequence[Any]
@@ -78,6 +80,7 @@ class Call(NamedTuple):
     line: int
     edges: tuple[Node, ...]
     tracked: tuple[int, ...]
+    modules: tuple[Any, ...]
 
 
 class Node:
@@ -124,12 +127,33 @@ def is_leaf(node: Node) -> bool:
 def keep_call(node: Node, arguments: Sequence[Any], output: Any, tracked: tuple[int, ...]) -> None:
     """Note the whole call on its node, as study.recording() asks, and have its gradient kept like a leaf's."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "minigrad":
-        frame = frame.f_back
+    file, line = caller(frame)
     if node.notes is None:
         node.notes = Notes()
     node.notes.retain = type(output) is not tuple  # the gradients of several outputs are those of their own nodes
-    node.notes.call = Call(arguments, output, frame.f_code.co_filename, frame.f_lineno, node.edges, tracked)
+    node.notes.call = Call(arguments, output, file, line, node.edges, tracked, _modules_at_work(frame))
+
+
+def caller(frame: FrameType) -> tuple[str, int]:
+    """The file and line outside minigrad from which what this frame runs was called."""
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "minigrad":
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _modules_at_work(frame: FrameType | None) -> tuple[Any, ...]:
+    """The modules (for this file: what has named_modules) whose methods are running, outermost first, each once.
+
+    Read off the stack, so that modules need not announce themselves, and any method counts, not forward() alone.
+    """
+    found: dict[int, Any] = {}
+    while frame is not None:
+        if frame.f_code.co_varnames[:1] == ("self",):
+            owner = frame.f_locals.get("self")
+            if hasattr(type(owner), "named_modules"):
+                found[id(owner)] = owner
+        frame = frame.f_back
+    return tuple(reversed(found.values()))
 
 
 _FREED: Any = object()  # stands in `saved` of a node whose graph has been freed

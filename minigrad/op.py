@@ -17,8 +17,11 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
@@ -500,9 +503,83 @@ Declared = TypeVar("Declared", bound="Op[Any] | Derived[Any, Any]")
 
 def _declared(function: Declared) -> Declared:
     """minigrad's own ops are found by name and by NumPy's functions; a user's are just theirs."""
+    if isinstance(function, Op):
+        _all_ops.add(function)
+        if _unwatched:
+            _watch(function)
     if cast(Any, function).__module__.startswith("minigrad."):
         register(function.name, function)
     return function
+
+
+# --- watching every call -----------------------------------------------------------------------------------------
+
+
+class Watcher(Protocol):
+    """What is called in the place of every op's forward and vjp, which it is given to call."""
+
+    def forward(self, op: Op[Any], forward: Callable[..., Any], *values: Any) -> Any:
+        """values: all arguments, by position, as arrays. Returns what forward(*values) does."""
+
+    def vjp(self, op: Op[Any], vjp: Callable[..., Any], node: Node, g: Array, recorded: bool) -> Sequence[Array]:
+        """Returns what vjp(node, g, recorded) does."""
+
+
+class _Watching(threading.local):
+    watchers: tuple[Watcher, ...] = ()
+
+
+_watching = _Watching()
+_all_ops: weakref.WeakSet[Op[Any]] = weakref.WeakSet()
+_unwatched: dict[Op[Any], Callable[..., Any]] = {}  # while anybody watches: each op's own forward
+_watch_lock = threading.Lock()
+_contexts = 0
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Within this context the watcher sees every call of an op in this thread: on constants and under no_grad too.
+
+    The ops' own attributes are replaced for the while, so that calls which nobody watches do not even look.
+    """
+    global _contexts
+    with _watch_lock:
+        _contexts += 1
+        if _contexts == 1:
+            for op in list(_all_ops):
+                _watch(op)
+    before, _watching.watchers = _watching.watchers, (*_watching.watchers, watcher)
+    try:
+        yield
+    finally:
+        _watching.watchers = before
+        with _watch_lock:
+            _contexts -= 1
+            if not _contexts:
+                for op, forward in _unwatched.items():
+                    op.forward = forward
+                    del op.vjp
+                _unwatched.clear()
+
+
+def _watch(op: Op[Any]) -> None:
+    own_forward, own_vjp = op.forward, op.vjp
+
+    def forward(*values: Any) -> Any:
+        function = own_forward
+        for watcher in _watching.watchers:
+            function = functools.partial(watcher.forward, op, function)
+        return function(*values)
+
+    def vjp(node: Node, g: Array, recorded: bool) -> Sequence[Array]:
+        function = own_vjp
+        for watcher in _watching.watchers:
+            function = functools.partial(watcher.vjp, op, function)
+        return function(node, g, recorded)
+
+    _unwatched[op] = own_forward
+    op.forward = forward
+    op.vjp = vjp  # type: ignore[method-assign]
 
 
 # --- small helpers -----------------------------------------------------------------------------------------------

@@ -276,7 +276,8 @@ class _Recomputed:
     def __repr__(self) -> str:
         return f"checkpoint({getattr(self._f, '__name__', self._f)})"
 
-    def vjp(self, node: Node, g: tuple[Any, ...], recorded: bool) -> list[Any]:
+    def again(self) -> list[Node]:
+        """The nodes of the function's tracked outputs in a second run, which is recorded."""
         draws = get_state()
         set_state(self._draws)
         was_recording, state.recording = state.recording, state.mode
@@ -285,7 +286,10 @@ class _Recomputed:
         finally:
             state.recording = was_recording
             set_state(draws)
-        nodes = [t._node for t in outputs if isinstance(t, Tensor) and t._node is not None]
+        return [t._node for t in outputs if isinstance(t, Tensor) and t._node is not None]
+
+    def vjp(self, node: Node, g: tuple[Any, ...], recorded: bool) -> list[Any]:
+        nodes = self.again()
         check_unwritten(nodes, node.tick)
         found = backward_pass(zip(nodes, g), inputs=set(node.edges), recorded=recorded)
         return [found.get(edge) for edge in node.edges]
