@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
-from models import watch_attention
+from minigrad.study import capture
+from models import SelfAttention
 
 MISSING = 'no pictures were drawn, for want of matplotlib: pip install "minigrad[plots]"'
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "minigrad"}  # text as text; equal pictures, equal files
@@ -49,12 +50,12 @@ def draw_curves(folder: Path, history: Sequence[Mapping[str, float | None]], sco
 def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
     """attention.svg and .png: a map for every head of the model's last layer of attention, for the task's example."""
     args, kwargs, queries, keys = example
-    with mg.no_grad(), watch_attention(model) as seen:
-        model(*args, **kwargs)
-    if not seen:
+    if not any(isinstance(module, SelfAttention) for module in model.modules()):
         return
-    name, weights = list(seen.items())[-1]
-    heads = weights[0]
+    with mg.no_grad(), capture(model, "*.attn") as caught:
+        model(*args, **kwargs)
+    name, last = list(caught.items())[-1]
+    heads = last.value[0]
     columns = min(len(heads), 4)
     rows = math.ceil(len(heads) / columns)
     side = min(max(2.4, 0.32 * max(len(keys), len(queries))), 5.0)
@@ -71,7 +72,7 @@ def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
         if i % columns == 0:
             ax.set_ylabel("query (asks)", fontsize=8)
     figure.colorbar(image, ax=axes, label="weight", shrink=0.8)
-    figure.suptitle(f"who attends to whom: {name}", fontsize=10)
+    figure.suptitle(f"who attends to whom: {name.removesuffix('.attn')}", fontsize=10)
     save(figure, folder / "attention")
 
 

@@ -6,7 +6,7 @@ from models.heads import FrameProjection, PerVector, Single, SummedEmbedding, me
 from models.masks import causal_mask, window_mask
 from models.positions import Learned, Relative, Sinusoidal
 from models.search import beam_search, greedy
-from models.self_attention import SelfAttention, watch_attention
+from models.self_attention import SelfAttention
 from models.seq2seq import Seq2Seq
 
 __all__ = [
@@ -26,6 +26,5 @@ __all__ = [
     "causal_mask",
     "greedy",
     "mean_pool",
-    "watch_attention",
     "window_mask",
 ]

@@ -62,9 +62,9 @@ class Block(nn.Module):
         context_valid: np.ndarray | None = None,
     ) -> Tensor:
         """x: (batch, n, dim), its padding harmless already; the same shape comes back."""
-        x = self._add(x, self.attention.attend(self._norm(0, x), valid=valid, mask=mask))
+        x = self._add(x, self.attention(self._norm(0, x), valid=valid, mask=mask, inside=True))
         if self.cross is not None:
-            asked = self.cross.attend(self._norm(1, x), context=context, context_valid=context_valid)
+            asked = self.cross(self._norm(1, x), context=context, context_valid=context_valid, inside=True)
             x = self._add(x, asked)
         return self._add(x, self.fc(self._norm(-1, x)))
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -37,7 +35,13 @@ class SelfAttention(nn.Module):
     al. 2015). normalise: "softmax", or "relu" (which leaves the sum of the weights open).
     positions: None, "relative", or a Relative of as many heads.
     Returns (batch, n, dim); with one head, which has no output projection, (batch, n, value_dim).
+
+    Hook points: x (batch, n, dim), the vectors that ask; q, k, v (batch, heads, n, width); scores, before the mask, and
+    attn (batch, heads, query, key), their alpha and alpha'; out, the layer's output.
     """
+
+    hook_points: ClassVar[tuple[str, ...]] = ("x", "q", "k", "v", "scores", "attn", "out")
+    hook_aliases: ClassVar[Mapping[str, str]] = {"alpha": "scores", "alpha_prime": "attn", "b": "out"}
 
     def __init__(
         self,
@@ -52,7 +56,6 @@ class SelfAttention(nn.Module):
         rng: np.random.Generator | None = None,
         dtype: DTypeLike = np.float32,
     ):
-        self._watcher: Callable[[np.ndarray], None] | None = None
         if score not in SCORES or normalise not in NORMALISERS:
             raise ValueError(f"score is in {SCORES} and normalise in {NORMALISERS}; given: {score!r}, {normalise!r}")
         if positions == "relative":
@@ -85,58 +88,47 @@ class SelfAttention(nn.Module):
         context: TensorLike | None = None,
         context_valid: np.ndarray | None = None,
         need_weights: bool = False,
+        inside: bool = False,
     ) -> Any:
         """x: (batch, n, dim). Returns the output, or (output, weights (batch, heads, query, key)) when need_weights.
 
         valid: boolean (batch, n), which vectors are real. mask: boolean (query, key), (batch, query, key) or
         (batch, heads, query, key), who may look at whom. context: other vectors (batch, m, dim) to be asked instead
         (cross-attention), context_valid: which of them are real. A query that may look at nothing gets exactly 0.
+        inside: the vectors are tensors from inside a model, whose padding has been made harmless at its entrance.
         """
         dtype = self.query.weight.dtype
         if context is None and context_valid is not None:
             raise ValueError("context_valid was given without a context: vectors that ask each other have one `valid`")
-        x = at_entrance(x, valid, dtype)
+        x = cast(Tensor, x) if inside else at_entrance(x, valid, dtype)
         if context is not None:
-            context = at_entrance(context, context_valid, dtype)
-        return self.attend(
-            x, valid=valid, mask=mask, context=context, context_valid=context_valid, need_weights=need_weights
-        )
-
-    def attend(
-        self,
-        x: Tensor,
-        *,
-        valid: np.ndarray | None = None,
-        mask: np.ndarray | None = None,
-        context: Tensor | None = None,
-        context_valid: np.ndarray | None = None,
-        need_weights: bool = False,
-    ) -> Any:
-        """forward() on vectors whose padding has been made harmless already, as inside a stack of layers."""
+            context = cast(Tensor, context) if inside else at_entrance(context, context_valid, dtype)
+        x = self.tap("x", x)
         keys, values = self.keys_and_values(x if context is None else context)
         real_keys = valid if context is None else context_valid
         return self.look_up(x, keys, values, self._mask(x.shape, keys.shape, mask, real_keys), need_weights)
 
     def keys_and_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """What the vectors to be asked answer with: (batch, heads, n, key_dim) and (batch, heads, n, value_dim)."""
-        return self._split_heads(self.key(context)), self._split_heads(self.value(context))
+        keys, values = self._split_heads(self.key(context)), self._split_heads(self.value(context))
+        return self.tap("k", keys), self.tap("v", values)
 
     def look_up(
         self, x: Tensor, keys: Tensor, values: Tensor, mask: np.ndarray | None = None, need_weights: bool = False
     ) -> Any:
         """The output for queries from x (batch, n, dim). mask: boolean, broadcast to (batch, heads, query, key)."""
-        queries = self._split_heads(self.query(x))
+        queries = self.tap("q", self._split_heads(self.query(x)))
         bias = self.positions(x.shape[1], keys.shape[2]) if self.positions is not None else None
-        if self.score != "additive" and self.normalise == "softmax" and not need_weights and self._watcher is None:
-            return self._join_heads(attention(queries, keys, values, mask=mask, bias=bias, scale=self._scale()))
+        formed = need_weights or self.is_watched("scores", "attn")  # the fused op never forms them
+        if self.score != "additive" and self.normalise == "softmax" and not formed:
+            fused = attention(queries, keys, values, mask=mask, bias=bias, scale=self._scale())
+            return self.tap("out", self._join_heads(fused))
         if mask is not None:  # as in attention: 0 for what is never used, since 0 times a NaN would not be 0
             looking, looked_at = mask.any(-1, keepdims=True), np.swapaxes(mask.any(-2, keepdims=True), -1, -2)
             queries = where(looking, queries, 0.0)
             keys, values = where(looked_at, keys, 0.0), where(looked_at, values, 0.0)
-        weights = self._weights(queries, keys, mask, bias)
-        if self._watcher is not None:
-            self._watcher(weights.numpy())
-        output = self._join_heads(matmul(weights, values))
+        weights = self.tap("attn", self._weights(queries, keys, mask, bias))
+        output = self.tap("out", self._join_heads(matmul(weights, values)))
         return (output, weights) if need_weights else output
 
     def _scale(self) -> float:
@@ -151,6 +143,7 @@ class SelfAttention(nn.Module):
             scores = matmul(q, swapaxes(k, -1, -2)) * self._scale()
         if bias is not None:
             scores = scores + bias
+        scores = self.tap("scores", scores)
         if self.normalise == "softmax":
             return softmax(scores if mask is None else where(mask, scores, scores.dtype.type(-np.inf)))
         weights = relu(scores)
@@ -181,17 +174,3 @@ class SelfAttention(nn.Module):
         check_valid(real_keys, (x_shape[0], k_shape[2]))
         columns = real_keys[:, None, None, :]
         return columns if mask is None else mask & columns
-
-
-@contextmanager
-def watch_attention(model: nn.Module) -> Iterator[dict[str, np.ndarray]]:
-    """In the with block, a dict that gets each SelfAttention's last weights (batch, heads, query, key), by its path."""
-    seen: dict[str, np.ndarray] = {}
-    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, SelfAttention)]
-    try:
-        for name, layer in layers:
-            layer._watcher = partial(seen.__setitem__, name)
-        yield seen
-    finally:
-        for _, layer in layers:
-            layer._watcher = None

@@ -20,6 +20,7 @@ from experiments.seq2seq import Seq2SeqTask, Translator, edit_distance
 from experiments.settings import PerVectorSettings, Seq2SeqSettings, SingleSettings, UsageError
 from experiments.single import SingleTask
 from experiments.training import Training
+from minigrad.study import capture
 from models import AttentionStack, PerVector, SummedEmbedding
 
 SHAPE = {"dim": 8, "heads": 2, "blocks": 1, "hidden": 8}
@@ -88,12 +89,10 @@ class TestEveryScenario:
             p.grad = None
 
     def test_the_example_fits_its_names(self, scenario, tasks):
-        from models import watch_attention
-
         args, kwargs, queries, keys = tasks[scenario].example()
-        with mg.no_grad(), watch_attention(tasks[scenario].model) as seen:
+        with mg.no_grad(), capture(tasks[scenario].model) as caught:
             tasks[scenario].model(*args, **kwargs)
-        assert list(seen.values())[-1].shape == (1, 2, len(queries), len(keys))
+        assert list(caught.values())[-1].value.shape == (1, 2, len(queries), len(keys))
 
     def test_a_summary_has_the_score(self, scenario, tasks):
         metrics = tasks[scenario].evaluate("test")

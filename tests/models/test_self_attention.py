@@ -9,7 +9,8 @@ import pytest
 import minigrad as mg
 from minigrad import nn
 from minigrad.check.gradcheck import gradcheck, gradgradcheck
-from models import AttentionStack, Relative, SelfAttention, causal_mask, watch_attention, window_mask
+from minigrad.study import capture
+from models import AttentionStack, Relative, SelfAttention, causal_mask, window_mask
 
 BATCH, N, M, DIM = 2, 4, 3, 6
 
@@ -337,24 +338,15 @@ def test_watching_shows_every_layers_weights_and_changes_nothing():
     x, context = random(BATCH, N, DIM), random(BATCH, M, DIM, seed=5)
     options = {"mask": causal_mask(N), "context": context}
     wanted = stack(x, **options).data
-    with watch_attention(stack) as seen:
-        assert seen == {}
+    with capture(stack) as caught:
         np.testing.assert_allclose(stack(x, **options).data, wanted, rtol=0, atol=1e-13)
     keys = {"attention": N, "cross": M}
-    assert {name: weights.shape for name, weights in seen.items()} == {
-        f"blocks.{block}.{name}": (BATCH, 2, N, keys[name]) for block in (0, 1) for name in keys
+    assert {name: point.value.shape for name, point in caught.items()} == {
+        f"blocks.{block}.{name}.attn": (BATCH, 2, N, keys[name]) for block in (0, 1) for name in keys
     }
     normed = stack.blocks[0].norms[0](x)
     _, weights = stack.blocks[0].attention(normed, mask=causal_mask(N), need_weights=True)
-    np.testing.assert_array_equal(seen["blocks.0.attention"], weights.data)
-
-
-def test_watching_ends_with_the_block_even_after_an_error():
-    layer, x = layer_of(2), random(BATCH, N, DIM)
-    with pytest.raises(ValueError, match="shape"), watch_attention(layer) as seen:
-        layer(x[0])
-    layer(x)
-    assert seen == {}
+    np.testing.assert_array_equal(caught["blocks.0.attention.attn"].value, weights.data)
 
 
 # --- what holds without positions --------------------------------------------------------------------------------
