@@ -10,12 +10,13 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from minigrad.engine import COMPLETE, Array, Node, OutputNode, keep_call, observers, state
 from minigrad.tensor import Tensor, wrap
+from minigrad.trees import flatten
 
 OUTPUT, BACKWARD = "(output)", "(backward)"  # the places that every module has; the others are its hook points
 
@@ -70,7 +71,7 @@ class ModuleHooks:
     def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """module.forward(*args, **kwargs), with its hooks."""
         backward = self.at.get(BACKWARD, ())
-        gradients = _Gradients(module, self, backward) if backward and state.recording else None
+        gradients = _Gradients(module, backward) if backward and state.recording else None
         if gradients is not None:
             args = gradients.of_inputs(args)
         output = module.forward(*args, **kwargs)
@@ -81,64 +82,55 @@ class ModuleHooks:
 
 
 class _Gradients:
-    """One call of a module whose gradients are watched: its tracked inputs and outputs pass through a node each."""
+    """One call of a module whose gradients are watched: its tracked inputs and outputs pass through a node each.
 
-    def __init__(self, module: Any, hooks: ModuleHooks, backward: tuple[ModuleHook, ...]):
-        self._module, self._hooks, self._backward = module, hooks, backward
-        self._inputs: list[int] = []  # the positions of the tracked ones among all positional arguments
+    The node of the inputs is older than all that the call records, so its turn in a backward pass comes last.
+    """
+
+    def __init__(self, module: Any, hooks: tuple[ModuleHook, ...]):
+        self._module, self._hooks = module, hooks
+        self._has_inputs = False
         self._n_inputs = 0
-        self._grad_output: tuple[Any, ...] | None = None
+        self._grad_output: tuple[Array | None, ...] | None = None
 
     def of_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        self._n_inputs = len(args)
-        args, self._inputs = _through_one_node(args, self._at_inputs)
-        return args
+        passed = _through_one_node(args, self._at_inputs)
+        self._n_inputs, self._has_inputs = len(args), passed is not args
+        return tuple(passed)
 
     def of_outputs(self, output: Any) -> Any:
-        several = type(output) is tuple
-        outputs = output if several else (output,)
-        if not all(x is None or isinstance(x, (Tensor, np.ndarray)) for x in outputs):
-            raise TypeError(
-                f"a full backward hook needs a module that returns a tensor or a tuple of tensors, and "
-                f"{type(self._module).__name__} returned {type(output).__name__}: put the hook on a module inside it"
-            )
-        n = len(outputs)
-        outputs, tracked = _through_one_node(outputs, lambda g: self._at_outputs(g, tracked, n))
-        return outputs if several else outputs[0]
+        outputs, rebuild = flatten(output)
+        return rebuild(list(_through_one_node(outputs, self._at_outputs)))
 
-    def _at_outputs(self, g: Sequence[Array], tracked: list[int], n: int) -> Sequence[Array]:
-        self._grad_output = _spread(g, tracked, n)
-        if not self._inputs:
+    def _at_outputs(self, g: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
+        self._grad_output = g
+        if not self._has_inputs:
             self._run((None,) * self._n_inputs)
         return g
 
-    def _at_inputs(self, g: Sequence[Array]) -> Sequence[Array | None]:
-        if self._grad_output is None:  # the gradient came around the outputs
-            return g
-        grad_input = self._run(_spread(g, self._inputs, self._n_inputs))
-        return [grad_input[i] for i in self._inputs]
+    def _at_inputs(self, g: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
+        return g if self._grad_output is None else self._run(g)  # None: it came around the outputs
 
-    def _run(self, grad_input: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _run(self, grad_input: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
         grad_output, self._grad_output = self._grad_output, None
-        for hook in self._backward:
-            if hook not in self._hooks.at.get(BACKWARD, ()):  # removed since
-                continue
+        for hook in self._hooks:
             replacement = hook.function(self._module, grad_input, grad_output)
             if replacement is not None:
                 grad_input = self._checked(replacement, grad_input)
         return grad_input
 
-    def _checked(self, given: Any, before: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _checked(self, given: Any, before: tuple[Array | None, ...]) -> tuple[Array | None, ...]:
         given = given if isinstance(given, tuple) else (given,)
         who = f"a full backward hook of {type(self._module).__name__}"
         if len(given) != len(before):
             raise ValueError(f"{who} returned {len(given)} gradients, and the module has {len(before)} inputs")
-        if not self._inputs and any(g is not None for g in given):
+        if not self._has_inputs and any(g is not None for g in given):
             raise ValueError(f"{who} returned a gradient, and no input of the module requires one: return None")
         return tuple(_like(g, old, who) for g, old in zip(given, before))
 
 
-def _like(g: Any, old: Any, who: str) -> Any:
+def _like(g: Any, old: Array | None, who: str) -> Array | None:
+    """A gradient that stands in the place of the old one; where there was none, there is none."""
     if g is None or old is None:
         return None
     if not isinstance(g, Tensor):
@@ -148,50 +140,63 @@ def _like(g: Any, old: Any, who: str) -> Any:
     return g
 
 
-def _spread(g: Sequence[Array], positions: list[int], n: int) -> tuple[Any, ...]:
-    spread: list[Any] = [None] * n
-    for i, gradient in zip(positions, g):
-        spread[i] = gradient if isinstance(gradient, Tensor) else _read_only(np.asarray(gradient))
-    return tuple(spread)
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    """A view that fails a hook that writes to it: others may hold the array."""
-    view: np.ndarray = array.view()
+def _read_only(g: Array) -> Array:
+    """A view that fails a hook that writes to it (others may hold the array); a Tensor as it is."""
+    if isinstance(g, Tensor):
+        return g
+    view = np.asarray(g).view()
     view.flags.writeable = False
     return view
 
 
+AtGradients: TypeAlias = "Callable[[tuple[Array | None, ...]], tuple[Array | None, ...]]"
+
+
 class _Passage:
-    """The op of a node through which tensors pass unchanged, so that their gradients arrive together."""
+    """The op of a node through which tensors pass unchanged, so that their gradients arrive together.
+
+    at_gradients gets and returns one for each of n values: None for those that are no tracked tensors or that this
+    backward pass has not reached.
+    """
 
     gives_fresh, none_is_zero = False, True
     name = "hook"
 
-    def __init__(self, at_gradients: Callable[[Sequence[Array]], Sequence[Array | None]]):
-        self._at_gradients = at_gradients
+    def __init__(self, tracked: Sequence[int], n: int, at_gradients: AtGradients):
+        self._tracked, self._n, self._at_gradients = tracked, n, at_gradients
+        self._reached: set[int] = set()  # the engine gives zeros for the others
 
     def __repr__(self) -> str:
         return self.name
 
-    def vjp(self, node: Node, g: Sequence[Array], recorded: bool) -> Sequence[Array | None]:
-        return self._at_gradients(g)
+    def output(self, array: np.ndarray, call: Node, index: int) -> Tensor:
+        passed = wrap(array, OutputNode(call, index))
+        passed.register_hook(lambda g: self._reached.add(index))
+        return passed
+
+    def vjp(self, node: Node, g: Sequence[Array], recorded: bool) -> list[Array | None]:
+        gradients: list[Array | None] = [None] * self._n
+        for index, i in enumerate(self._tracked):
+            if index in self._reached:
+                gradients[i] = _read_only(g[index])
+        self._reached = set()
+        returned = self._at_gradients(tuple(gradients))
+        return [returned[i] for i in self._tracked]
 
 
-def _through_one_node(
-    xs: tuple[Any, ...], at_gradients: Callable[[Sequence[Array]], Sequence[Array | None]]
-) -> tuple[tuple[Any, ...], list[int]]:
-    """xs, the tracked tensors among them with a history in which they come out of one node; and their positions."""
+def _through_one_node(xs: Sequence[Any], at_gradients: AtGradients) -> Sequence[Any]:
+    """xs, the tracked tensors among them with a history in which they come out of one node; xs itself without any."""
     tracked = [i for i, x in enumerate(xs) if isinstance(x, Tensor) and x._node is not None]
     if not tracked:
-        return xs, tracked
+        return xs
+    passage = _Passage(tracked, len(xs), at_gradients)
     edges = tuple(xs[i]._node for i in tracked)
     levels = functools.reduce(operator.or_, (edge.levels for edge in edges))
     arrays = tuple(xs[i]._array for i in tracked)
-    node = Node(_Passage(at_gradients), None, (), edges, levels, [a.shape for a in arrays], [a.dtype for a in arrays])
+    node = Node(passage, None, (), edges, levels, [a.shape for a in arrays], [a.dtype for a in arrays])
     if state.recording == COMPLETE:
         keep_call(node, arrays, arrays, tuple(range(len(arrays))))
     passed = list(xs)
     for index, i in enumerate(tracked):
-        passed[i] = wrap(arrays[index], OutputNode(node, index))
-    return tuple(passed), tracked
+        passed[i] = passage.output(arrays[index], node, index)
+    return passed
