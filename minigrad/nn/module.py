@@ -5,7 +5,6 @@ Attributes that are Parameters, Modules, or lists, tuples and dicts of them are 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
@@ -94,14 +93,14 @@ class Module:
     def register_full_backward_hook(self, hook: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]) -> ModuleHook:
         """Call hook(module, grad_input, grad_output) when the gradients of a call's inputs are complete.
 
-        grad_input: for each positional argument its gradient through this call, None where none is required.
-        grad_output: for each output (a tuple of one for one tensor) its gradient. Both hold arrays that may not be
+        grad_input: for each positional argument its gradient through this call; grad_output: for each output (a tuple
+        of one for one tensor) its gradient; None where none is required or none came. They are arrays that may not be
         written to, or Tensors in a recorded pass. What the hook returns (but None), a tuple or for one input its
         gradient, takes the place of grad_input. When no input requires a gradient, the hook is called with those of
-        the outputs alone, and must return None. Returns a handle: its remove() takes the hook off.
+        the outputs alone, and must return None. A hook concerns the calls that are made while it is on, and their
+        gradients also when it is taken off in between. Returns a handle: its remove() takes the hook off.
 
-        Raises TypeError in a call whose output is neither a tensor nor a tuple of them, ValueError in backward for a
-        replacement of another length or shape.
+        A replacement of another length or shape is a ValueError in backward.
 
         >>> import minigrad as mg
         >>> from minigrad import nn
@@ -121,9 +120,8 @@ class Module:
         """
         name = self.hook_aliases.get(point, point)
         if name not in self.hook_points:
-            near = difflib.get_close_matches(point, [*self.hook_points, *self.hook_aliases]) or self.hook_points
-            known = f"it has {', '.join(near)}" if near else "it has none"
-            raise KeyError(f"{type(self).__name__} has no hook point {point!r}: {known}")
+            known = ", ".join([*self.hook_points, *self.hook_aliases]) or "none"
+            raise KeyError(f"{type(self).__name__} has no hook point {point!r}; it has {known}")
         return ModuleHook(self, name, hook)
 
     # --- finding what is inside ---
