@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -22,6 +23,8 @@ class FCStack(nn.Module):
 
     sizes: the widths from input to output. activation: "relu", "gelu", "tanh" or "sigmoid".
     """
+
+    branch: ClassVar[str] = "FC"
 
     def __init__(
         self,

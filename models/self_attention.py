@@ -42,6 +42,7 @@ class SelfAttention(nn.Module):
 
     hook_points: ClassVar[tuple[str, ...]] = ("x", "q", "k", "v", "scores", "attn", "out")
     hook_aliases: ClassVar[Mapping[str, str]] = {"alpha": "scores", "alpha_prime": "attn", "b": "out"}
+    branch: ClassVar[str] = "attention"
 
     def __init__(
         self,

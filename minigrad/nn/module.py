@@ -54,6 +54,8 @@ class Module:
     """The points inside forward(), each passed by a `x = self.tap("name", x)`, at which one may watch."""
     hook_aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of hook points."""
+    branch: ClassVar[str] = ""
+    """What study.ledger calls the paths of a gradient that lead through such a module, if they are to be told apart."""
     _hooks: ModuleHooks | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
