@@ -154,6 +154,18 @@ class AttentionModel(nn.Module):
         self.hidden = [nn.Linear(3, 4, rng=rng) for _ in range(2)]
         self.output = [nn.Linear(4, 3, rng=rng) for _ in range(2)]
         self.head = nn.Linear(3, 3, rng=rng)
+        self.all_parameters = self.parameters()
+        self.known: dict[bytes, np.ndarray] = {}
+
+    def __call__(self, ids: np.ndarray, vectors: Any, labels: np.ndarray) -> Any:
+        """The loss. Damage to gradient rules changes no value, so what differences need is computed once for all."""
+        operands = [vectors, *self.all_parameters]
+        if any(isinstance(x, Tensor) and x.requires_grad for x in operands):
+            return self.forward(ids, vectors, labels)
+        key = b"".join(np.asarray(x).tobytes() for x in operands)
+        if key not in self.known:
+            self.known[key] = self.forward(ids, vectors, labels).numpy()
+        return mg.tensor(self.known[key])
 
     def forward(self, ids: np.ndarray, vectors: Any, labels: np.ndarray) -> Any:
         x = self.embedding(ids)

@@ -35,14 +35,16 @@ class Outcome:
 class Line:
     """sum(c * f) along a line through the inputs, as a function of the distance t, and its derivative at t = 0.
 
-    outputs(t): f's outputs at distance t. scale: what the steps are multiplied by.
+    outputs(t): all of f's outputs at distance t, in one flat array. cotangents: as flat; eps: the outputs' precision.
+    scale: what the steps are multiplied by.
     """
 
     def __init__(
-        self, outputs: Callable[[float], Sequence[np.ndarray]], cotangents: Sequence[np.ndarray], scale: float
-    ):
+        self, outputs: Callable[[float], np.ndarray], cotangents: np.ndarray, eps: np.ndarray, scale: float
+    ) -> None:
         self.outputs = functools.cache(outputs)
         self.cotangents = cotangents
+        self.eps = eps
         self.scale = scale
 
     def examine(self, analytic: float, tolerance: float) -> Outcome:
@@ -68,9 +70,12 @@ class Line:
         return bool(abs(left - right) > 1e-3 * max(abs(left), abs(right)) + 100 * noise)
 
     def _is_smooth(self, estimate: float, tolerance: float) -> bool:
-        """Whether both sides have the slope that central differences found."""
-        left, right, noise = self._slopes(STEP / 256)
-        return max(abs(left - estimate), abs(right - estimate)) <= 1e-6 * abs(estimate) + 10 * noise + tolerance
+        """Whether both sides have the slope that central differences found, at a known step or a short one."""
+        for step in (STEP * REFINEMENTS[0], STEP / 256):
+            left, right, noise = self._slopes(step)
+            if max(abs(left - estimate), abs(right - estimate)) <= 1e-6 * abs(estimate) + 10 * noise + tolerance:
+                return True
+        return False
 
     def refined(self) -> tuple[float, float, float]:
         """The estimate that agrees best with its successor, its rounding error, and how far the two are apart."""
@@ -107,14 +112,12 @@ class Line:
 
     def _change(self, up: float, down: float) -> tuple[float, float]:
         """sum(c * (f(up) - f(down))), and a bound on its rounding error."""
-        change = rounding = 0.0
-        for a, b, c in zip(self.outputs(up), self.outputs(down), self.cotangents):
-            with np.errstate(all="ignore"):
-                same = (a == b) | (np.isnan(a) & np.isnan(b)) | (c == 0)  # so that what is infinite there counts 0
-                change += float(np.sum(np.where(same, 0, c * (a.astype(float) - b))))
-                sizes = np.where(same & ~np.isfinite(a), 0, np.abs(c) * (np.abs(a) + np.abs(b)))
-                rounding += float(4 * np.finfo(a.dtype).eps * np.sum(sizes))
-        return change, rounding
+        a, b, c = self.outputs(up), self.outputs(down), self.cotangents
+        with np.errstate(all="ignore"):
+            same = (a == b) | (np.isnan(a) & np.isnan(b)) | (c == 0)  # so that what is infinite there counts 0
+            change = np.sum(np.where(same, 0, c * (a - b)))
+            sizes = np.where(same & ~np.isfinite(a), 0, np.abs(c) * (np.abs(a) + np.abs(b)))
+            return float(change), float(4 * np.sum(self.eps * sizes))
 
     def _at_kink(self, analytic: float, tolerance: float) -> Outcome | None:
         """What to say if f has a kink, a jump, or an end of its domain here; None if it is smooth."""
@@ -174,6 +177,16 @@ def agree(analytic: Array, numeric: Array, tolerance: float, relative: float = R
     return bool(np.isfinite(error) and error <= relative * max(abs(analytic), abs(numeric)) + tolerance)
 
 
+def along(subject: Subject, cotangents: Sequence[np.ndarray], us: Sequence[np.ndarray]) -> Line:
+    """The line through all inputs at once, in the direction of the us."""
+
+    def outputs(t: float) -> np.ndarray:
+        return _flat(_run(subject, [wrap(x + t * u, None) for x, u in zip(subject.leaves, us)]))
+
+    outputs_there = _run(subject, subject.constants())
+    return Line(outputs, _flat(cotangents), _precision(outputs_there), 1.0)
+
+
 class Differences:
     """The numeric derivatives of one input, element by element or along a direction."""
 
@@ -182,19 +195,30 @@ class Differences:
         self.cotangents = cotangents
         self.number = number
         self.x = subject.leaves[number]
+        self._flat_cotangents = _flat(cotangents)
 
     def element(self, at: tuple[int, ...]) -> Line:
         x = float(self.x[at])
 
-        def outputs(t: float) -> list[np.ndarray]:
+        def outputs(t: float) -> np.ndarray:
             moved = self.x.copy()
             moved[at] = x + t
             return self._outputs(moved)
 
-        return Line(outputs, self.cotangents, max(1.0, abs(x)))
+        return self._line(outputs, max(1.0, abs(x)))
 
-    def direction(self, u: np.ndarray) -> Line:
-        return Line(lambda t: self._outputs(self.x + t * u), self.cotangents, 1.0)
+    def direction(self, u: np.ndarray, scale: float) -> Line:
+        return self._line(lambda t: self._outputs(self.x + t * u), scale)
+
+    def _line(self, outputs: Callable[[float], np.ndarray], scale: float) -> Line:
+        values, eps = self._unmoved
+        return Line(lambda t: outputs(t) if t else values, self._flat_cotangents, eps, scale)
+
+    @functools.cached_property
+    def _unmoved(self) -> tuple[np.ndarray, np.ndarray]:
+        """The outputs at the inputs themselves, and the precision of each."""
+        outputs = _run(self.subject, self.subject.constants())
+        return _flat(outputs), _precision(outputs)
 
     def complex_step(self, at: tuple[int, ...]) -> float:
         """Im(f(x + ih)) / h, without any cancellation. TypeError if f does not take complex numbers."""
@@ -203,16 +227,27 @@ class Differences:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", np.exceptions.ComplexWarning)
-                outputs = self._run(tensors)
+                outputs = _run(self.subject, tensors)
         except Exception as error:
             raise TypeError(f"the complex step fails on this function ({error}): use method='central'") from error
         return float(sum(np.sum(c * y.imag) for y, c in zip(outputs, self.cotangents)) / COMPLEX_STEP)
 
-    def _outputs(self, moved: np.ndarray) -> list[np.ndarray]:
+    def _outputs(self, moved: np.ndarray) -> np.ndarray:
         tensors = self.subject.constants()
         tensors[self.number]._array = moved
-        return self._run(tensors)
+        return _flat(_run(self.subject, tensors))
 
-    def _run(self, tensors: list[Tensor]) -> list[np.ndarray]:
-        with Transform(), np.errstate(all="ignore"):  # in a transform, so that f's own transforms return tensors
-            return [t._array for t in self.subject(tensors)]
+
+def _run(subject: Subject, tensors: list[Tensor]) -> list[np.ndarray]:
+    with Transform(), np.errstate(all="ignore"):  # in a transform, so that f's own transforms return tensors
+        return [t._array for t in subject(tensors)]
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """All numbers in one array of float64."""
+    return np.concatenate([np.ravel(x) for x in arrays] or [np.zeros(0)]).astype(float)
+
+
+def _precision(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The machine epsilon of each number in `_flat` of the arrays."""
+    return np.repeat([np.finfo(x.dtype).eps for x in arrays], [x.size for x in arrays])

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from minigrad.check.alone import Alone
 from minigrad.check.compare import random_cotangents
 from minigrad.check.differences import Differences
 from minigrad.check.result import Diagnosis, InputResult
 from minigrad.engine import Node, Transform
 from minigrad.tensor import wrap
-
-if TYPE_CHECKING:
-    from minigrad.check.culprit import Alone
 
 MOST = 40  # ways to run a rule again
 CLOSE = 1e-6

@@ -12,29 +12,39 @@ returns what is wrong, or None. All run in float64, except those that are about 
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from minigrad.check.cases import Case
-from minigrad.engine import Node, OutputNode, backward_pass, leaf
+from minigrad.check.closeness import STEP, Quotient, inner, size_of, unequal
+from minigrad.check.samples import (
+    Sample,
+    array_of,
+    calls_of,
+    draw,
+    nodes_of,
+    ones_for,
+    pull,
+    quietly,
+    roots_of,
+    tracked,
+)
+from minigrad.engine import Node, backward_pass
 from minigrad.op import FusedOp
 from minigrad.tensor import Tensor, wrap
 from minigrad.trees import flatten
 
-Law = Callable[["Sample"], "str | None"]
+__all__ = ["LAWS", "Broken", "Case", "Law", "Sample", "check_case", "check_op", "report"]
+
+Law = Callable[[Sample], "str | None"]
 
 EXACT = 1e-11  # how far two ways of computing one float64 number may differ, relative to the largest
 SINGLE = 1e-5  # and two float32 ones
-NUMERIC = 1e-7  # how far a difference quotient may be off, relative to the sum of its terms
-STEP = 1e-3  # of differences: where the error of fourth order balances the rounding error
-REFINEMENTS = 7  # shorter steps (each a quarter of the one before) tried where the first does not agree
 LOCATED = 200  # elements for which a failed comparison is repeated one by one, to say which is wrong
 SINGULAR = np.array([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan])
 
@@ -89,261 +99,6 @@ def report(broken: Iterable[Broken]) -> str:
     return "\n".join(map(str, broken))
 
 
-class quietly(warnings.catch_warnings):  # noqa: N801
-    """No warnings: operands of laws may be empty, infinite or NaN."""
-
-    def __enter__(self) -> Any:
-        entered = super().__enter__()
-        warnings.simplefilter("ignore")
-        return entered
-
-
-# --- calls and their gradients -----------------------------------------------------------------------------------
-
-
-class Sample:
-    """A case at copies of its arrays, and what several laws ask for, computed once."""
-
-    def __init__(self, case: Case, dtype: Any = float):
-        self.case = case
-        self.function: Callable[..., Any] = case
-        self.arrays = [np.array(x, dtype, order="C") for x in case.arrays]
-
-    @functools.cached_property
-    def single(self) -> Sample:
-        """The same in float32."""
-        return Sample(self.case, np.float32)
-
-    def of(self, function: Callable[..., Any]) -> Sample:
-        """The same call of another function."""
-        other = Sample(self.case, self.dtype)
-        other.function = lambda *arrays: self.case.with_arrays(function, arrays)
-        return other
-
-    @property
-    def dtype(self) -> Any:
-        return self.arrays[0].dtype if self.arrays else np.dtype(float)
-
-    def outputs(self, arrays: Sequence[Any]) -> list[Any]:
-        with np.errstate(all="ignore"):
-            return flatten(self.function(*arrays))[0]
-
-    def values(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [_array(y) for y in self.outputs(arrays)]
-
-    def record(self, arrays: Sequence[np.ndarray], only: int | None = None) -> tuple[list[Tensor], list[Tensor]]:
-        """The arrays (or `only` one of them) as tracked tensors, and the outputs that a gradient reaches."""
-        xs = [tracked(x) for x in arrays]
-        ys = self.outputs([x if only in (None, i) else x._array for i, x in enumerate(xs)])
-        return xs, [y for y in ys if isinstance(y, Tensor) and y._node is not None]
-
-    def gradients(self, arrays: Sequence[np.ndarray], cs: Sequence[np.ndarray] | None = None) -> list[np.ndarray]:
-        """The gradient of every array; cs: a cotangent for each tracked output."""
-        xs, ys = self.record(arrays)
-        return pull(xs, ys, self.cotangents if cs is None else cs)
-
-    @functools.cached_property
-    def recorded(self) -> tuple[list[Tensor], list[Tensor]]:
-        return self.record(self.arrays)
-
-    @functools.cached_property
-    def cotangents(self) -> list[np.ndarray]:
-        return draw(self.recorded[1], 0)
-
-    @functools.cached_property
-    def directions(self) -> list[np.ndarray]:
-        return [u * np.maximum(1, np.abs(x)) for u, x in zip(draw(self.arrays, 1), self.arrays)]
-
-    @functools.cached_property
-    def pulled(self) -> list[np.ndarray]:
-        """The gradient of every array, from a plain pass."""
-        return pull(*self.recorded, self.cotangents)
-
-    @functools.cached_property
-    def doubled(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
-        """The arrays and the cotangents as tracked tensors, the recorded gradients, and the outputs."""
-        xs, ys = self.record(self.arrays)
-        cs = [tracked(c) for c in self.cotangents]
-        found = backward_pass(_roots(ys, cs), inputs=_nodes(xs), recorded=True)
-        gradients = [found[x._node] if x._node in found else wrap(np.zeros(x.shape), None) for x in xs]
-        return xs, cs, gradients, ys
-
-    @functools.cached_property
-    def calls(self) -> list[Node]:
-        return calls_of(self.recorded[1])
-
-    @functools.cached_property
-    def elementwise(self) -> bool:
-        """Whether each element of the output depends on its own elements alone, as one-hot cotangents show.
-
-        Only if it is made of calls that promise as much for zeros: of ops that declare local derivatives, or whose
-        rules do not look at operands. (A sum over an axis of size 1 is elementwise by accident.)
-        """
-        ys = self.recorded[1]
-        if len(ys) != 1 or ys[0].size < 3 or not all(_promises_zeros(node.op) for node in self.calls):
-            return False
-        try:
-            broadcast = np.broadcast_shapes(*(x.shape for x in self.arrays))
-        except ValueError:
-            return False
-        if ys[0].shape != broadcast:
-            return False
-        return all(self._touches_only(at) for at in (0, ys[0].size // 2, ys[0].size - 1))
-
-    def _touches_only(self, at: int) -> bool:
-        y = self.recorded[1][0]
-        hot = np.zeros(y.size, y.dtype)
-        hot[at] = 1
-        places = np.arange(y.size).reshape(y.shape) == at
-        gradients = pull(*self.recorded, [hot.reshape(y.shape)])
-        return all(not g[_summed(places, g.shape) == 0].any() for g in gradients)
-
-
-def _promises_zeros(op: Any) -> bool:
-    if isinstance(op, FusedOp):
-        return False
-    differentiable = {*op._rules, len(op._names)}
-    return all(
-        is_local(rule) or not differentiable.intersection(op._needs[position]) for position, rule in op._rules.items()
-    )
-
-
-def is_local(rule: Callable[..., Any]) -> bool:
-    """Whether a rule was declared by its local derivative."""
-    return next(iter(inspect.signature(rule).parameters.values())).kind is inspect.Parameter.POSITIONAL_ONLY
-
-
-def _summed(places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    extra = places.ndim - len(shape)
-    axes = (*range(extra), *(i + extra for i, n in enumerate(shape) if n == 1))
-    return np.reshape(places.sum(axes, dtype=int), shape)
-
-
-def tracked(x: np.ndarray) -> Tensor:
-    """A leaf around this very array, also a complex one."""
-    return wrap(x, leaf(x.shape, x.dtype))
-
-
-def _array(y: Any) -> np.ndarray:
-    array: np.ndarray = y._array if isinstance(y, Tensor) else np.asarray(y)
-    return array
-
-
-def _nodes(xs: Sequence[Tensor]) -> set[Any]:
-    return {x._node for x in xs}
-
-
-def _roots(ys: Sequence[Tensor], cs: Sequence[Any]) -> list[tuple[Any, Any]]:
-    return [(y._node, c) for y, c in zip(ys, cs) if y._node is not None]
-
-
-def pull(xs: Sequence[Tensor], ys: Sequence[Tensor], cs: Sequence[Any]) -> list[np.ndarray]:
-    """The gradients of xs by a plain pass: zeros where nothing arrives. Frees nothing."""
-    found = backward_pass(_roots(ys, cs), inputs=_nodes(xs), retain=True)
-    return [found[x._node] if x._node in found else np.zeros(x.shape, x.dtype) for x in xs]
-
-
-def draw(like: Sequence[Any], seed: int) -> list[np.ndarray]:
-    """Random arrays of these shapes and dtypes: of either sign, and none so small that it would hide an element."""
-    rng = np.random.default_rng(seed)
-
-    def one(shape: tuple[int, ...]) -> np.ndarray:
-        return np.asarray(rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape))
-
-    return [(one(x.shape) + (1j * one(x.shape) if x.dtype.kind == "c" else 0)).astype(x.dtype) for x in like]
-
-
-def calls_of(ys: Iterable[Tensor]) -> list[Node]:
-    """The nodes of every op that was called on the way to these outputs."""
-    found: dict[int, Node] = {}
-    stack = [y._node for y in ys]
-    while stack:
-        node = stack.pop()
-        if node is not None and id(node) not in found:
-            found[id(node)] = node
-            stack.extend(node.edges)
-    return [node for node in found.values() if node.op is not None and type(node) is not OutputNode]
-
-
-def ones_for(node: Node) -> Any:
-    """A cotangent of ones for a call, be its outputs one or several."""
-    if isinstance(node.shape, list):
-        return tuple(np.ones(shape, dtype) for shape, dtype in zip(node.shape, node.dtype))
-    return np.ones(node.shape, node.dtype)
-
-
-def eps_of(x: np.ndarray) -> float:
-    return float(np.finfo(x.dtype).eps)
-
-
-def inner(pairs: Iterable[tuple[Any, Any]]) -> float:
-    """The real part of the sum of all products, without conjugates: what a cotangent does to a change."""
-    return float(sum(np.sum(a * b).real for a, b in pairs))
-
-
-def size_of(pairs: Iterable[tuple[Any, Any]]) -> float:
-    """The sum of all products' magnitudes: what an error of their sum is relative to."""
-    return float(sum(np.sum(np.abs(a * b)) for a, b in pairs))
-
-
-# --- comparing ---------------------------------------------------------------------------------------------------
-
-
-def _unequal(
-    what: str, got: Sequence[Any], wanted: Sequence[Any], tolerance: float, names: tuple[str, str] = ("got", "expected")
-) -> str | None:
-    """The first of several arrays that differs from what it should be: in shape, or by more than the tolerance."""
-    for i, (a, b) in enumerate(zip(got, wanted)):
-        if np.shape(a) != np.shape(b):
-            return f"{what} {i} has shape {np.shape(a)} instead of {np.shape(b)}"
-        if np.array_equal(a, b):
-            continue  # which is nearly always so, and fast
-        with np.errstate(all="ignore"):
-            largest = np.max(np.abs(b), initial=1.0, where=np.isfinite(b))
-            close = np.isclose(a, b, rtol=tolerance, atol=tolerance * largest, equal_nan=True)
-        if not close.all():
-            at = tuple(map(int, np.argwhere(~close)[0]))
-            return f"{what} {i} at {at}: {names[0]} {a[at]:.9g}, {names[1]} {b[at]:.9g}"
-    return None
-
-
-class _Quotient:
-    """The derivative at 0 of sum(weights * outputs(t)) by differences of fourth order."""
-
-    def __init__(self, outputs: Callable[[float], list[np.ndarray]], weights: Sequence[np.ndarray]):
-        self.outputs = outputs
-        self.weights = weights
-
-    def compare(self, analytic: float, scale: float) -> tuple[bool, float]:
-        """Whether the two agree, and the numeric one.
-
-        Where they do not at the first step, the function may just vary fast, so shorter steps are tried; of all
-        estimates that counts which agrees best with its successor, not the one which agrees best with `analytic`.
-        """
-        numeric, noise = self._stencil(STEP)
-        if abs(numeric - analytic) <= NUMERIC * scale + noise:
-            return True, numeric
-        estimates = [(numeric, noise), *(self._stencil(STEP / 4.0**k) for k in range(1, REFINEMENTS + 1))]
-        changes = [abs(a - b) + noise for (a, noise), (b, _) in pairwise(estimates)]
-        best = int(np.argmin([change if np.isfinite(change) else np.inf for change in changes]))
-        numeric, noise = estimates[best]
-        return bool(abs(numeric - analytic) <= NUMERIC * scale + noise), numeric
-
-    def _stencil(self, step: float) -> tuple[float, float]:
-        near, rounding = self._change(step)
-        far, _ = self._change(2 * step)
-        return (8 * near - far) / (12 * step), rounding / step
-
-    def _change(self, step: float) -> tuple[float, float]:
-        """sum(weights * (outputs(step) - outputs(-step))), and a bound on its rounding error."""
-        change = rounding = 0.0
-        for up, down, c in zip(self.outputs(step), self.outputs(-step), self.weights):
-            with np.errstate(all="ignore"):
-                change += float(np.sum(c * np.where(up == down, 0, up - down)).real)  # infinities may stay
-                rounding += 4 * eps_of(up) * float(np.sum(np.abs(c) * (np.abs(up) + np.abs(down))))
-        return change, rounding
-
-
 # --- the laws ----------------------------------------------------------------------------------------------------
 
 
@@ -356,8 +111,8 @@ def value(s: Sample) -> str | None:
         expected = [np.asarray(y) for y in flatten(s.case.value(*sample.arrays))[0]]
         if len(outputs) != len(expected):
             return f"{len(outputs)} outputs instead of {len(expected)}"
-        got = [_array(y) for y in outputs]
-        wrong = _unequal("output", got, expected, tolerance * s.case.tolerance)
+        got = [array_of(y) for y in outputs]
+        wrong = unequal("output", got, expected, tolerance * s.case.tolerance)
         if wrong:
             return f"{sample.dtype}: {wrong}"
         for y, e in zip(got, expected):
@@ -373,7 +128,7 @@ def _names_dtype(case: Case) -> bool:
 def differences(s: Sample) -> str | None:
     """The gradient along a random direction is that of finite differences; where it is not, element by element."""
     outputs = functools.partial(_tracked_values, s)
-    quotient = _Quotient(functools.partial(_moved, outputs, s.arrays, s.directions), s.cotangents)
+    quotient = Quotient(functools.partial(_moved, outputs, s.arrays, s.directions), s.cotangents)
     pairs = list(zip(s.pulled, s.directions))
     agrees, numeric = quotient.compare(inner(pairs), size_of(pairs) * s.case.tolerance)
     if not agrees:
@@ -405,7 +160,7 @@ def _locate(s: Sample) -> str | None:
         u = [np.zeros(x.shape) for x in s.arrays]
         u[i][at] = 1
         analytic = float(s.pulled[i][at])
-        quotient = _Quotient(functools.partial(_moved, outputs, s.arrays, u), s.cotangents)
+        quotient = Quotient(functools.partial(_moved, outputs, s.arrays, u), s.cotangents)
         agrees, numeric = quotient.compare(analytic, max(abs(analytic), 1e-3) * s.case.tolerance)
         error = abs(analytic - numeric) if np.isfinite(analytic) else np.inf
         if not agrees and error > worst[0]:
@@ -426,7 +181,7 @@ def second_order(s: Sample) -> str | None:
         xs, ys = s.record([x + t * a for x, a in zip(s.arrays, u)])
         return [*pull(xs, ys, [c + t * a for c, a in zip(s.cotangents, v)]), *(y._array for y in ys)]
 
-    agrees, numeric = _Quotient(moved, weights).compare(inner(pairs), (size_of(pairs) + 1e-2) * s.case.tolerance)
+    agrees, numeric = Quotient(moved, weights).compare(inner(pairs), (size_of(pairs) + 1e-2) * s.case.tolerance)
     if agrees:
         return None
     return f"along a direction: the recorded gradient gives {inner(pairs):.9g}, differences {numeric:.9g}"
@@ -450,7 +205,7 @@ def recorded_alike(s: Sample) -> str | None:
     if any(type(g) is not Tensor for g in gradients):
         return "a recorded pass gave something else than tensors"
     got = [g._array for g in gradients]
-    return _unequal("gradient", got, s.pulled, EXACT * s.case.tolerance, ("recorded", "plain"))
+    return unequal("gradient", got, s.pulled, EXACT * s.case.tolerance, ("recorded", "plain"))
 
 
 def linear(s: Sample) -> str | None:
@@ -460,7 +215,7 @@ def linear(s: Sample) -> str | None:
     only = pull(s.recorded[0], ys[:1], d[:1])  # the other outputs unused
     both = pull(*s.recorded, [np.asarray(2 * a + 3 * b) for a, b in zip(c, d)])
     wanted = [2 * a + 3 * b for a, b in zip(s.pulled, only)]
-    return _unequal("gradient", both, wanted, EXACT * s.case.tolerance, ("of a sum", "sum of both"))
+    return unequal("gradient", both, wanted, EXACT * s.case.tolerance, ("of a sum", "sum of both"))
 
 
 def zero(s: Sample) -> str | None:
@@ -496,7 +251,7 @@ def _gradients_of_zero(s: Sample, arrays: Sequence[np.ndarray]) -> list[np.ndarr
     """A plain gradient for each array, then recorded ones."""
     xs, ys = s.record(arrays)
     zeros = [np.zeros(y.shape, y.dtype) for y in ys]
-    found = backward_pass(_roots(ys, [wrap(z, None) for z in zeros]), inputs=_nodes(xs), recorded=True)
+    found = backward_pass(roots_of(ys, [wrap(z, None) for z in zeros]), inputs=nodes_of(xs), recorded=True)
     recorded = [found[x._node]._array if x._node in found else np.zeros(x.shape) for x in xs]
     return [*pull(xs, ys, zeros), *recorded]
 
@@ -550,7 +305,7 @@ def untouched(s: Sample) -> str | None:
             part.flags.writeable = False
         first = [np.array(gradient) for gradient in node.op.vjp(node, g, False) if gradient is not None]
         again = [gradient for gradient in node.op.vjp(node, g, False) if gradient is not None]
-        wrong = _unequal("gradient", again, first, 0.0, ("the second time", "the first time"))
+        wrong = unequal("gradient", again, first, 0.0, ("the second time", "the first time"))
         if wrong:
             return f"{node.op}: {wrong}"
     if not all(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc") for x, y in zip(constants, before)):
@@ -563,11 +318,11 @@ def strides(s: Sample) -> str | None:
     spread = [spread_out(x) for x in s.arrays]
     values, wanted = s.values(spread), s.values(s.arrays)
     tolerance = EXACT * s.case.tolerance
-    wrong = _unequal("output", values, wanted, tolerance, ("strided", "contiguous"))
+    wrong = unequal("output", values, wanted, tolerance, ("strided", "contiguous"))
     if wrong:
         return wrong
     gradients = s.gradients(spread, [spread_out(c) for c in s.cotangents])
-    return _unequal("gradient", gradients, s.pulled, tolerance, ("strided", "contiguous"))
+    return unequal("gradient", gradients, s.pulled, tolerance, ("strided", "contiguous"))
 
 
 def spread_out(x: np.ndarray) -> np.ndarray:
@@ -587,7 +342,7 @@ def one_by_one(s: Sample) -> str | None:
         if len(ys) not in (0, len(s.cotangents)):
             continue  # some outputs do not depend on it
         found = pull(xs[i : i + 1], ys, s.cotangents) if ys else [np.zeros(xs[i].shape)]
-        wrong = _unequal("gradient", found, s.pulled[i : i + 1], EXACT * s.case.tolerance, ("alone", "together"))
+        wrong = unequal("gradient", found, s.pulled[i : i + 1], EXACT * s.case.tolerance, ("alone", "together"))
         if wrong:
             return f"argument {i}: {wrong}"
     return None
@@ -598,14 +353,14 @@ def adds_up(s: Sample) -> str | None:
     xs = [tracked(x) for x in s.arrays]
     cs = [c.copy() for c in s.cotangents]
     uses = [[y for y in s.outputs(xs) if isinstance(y, Tensor) and y._node is not None] for _ in range(4)]
-    backward_pass(_roots(uses[0], cs))
+    backward_pass(roots_of(uses[0], cs))
     grads = [x.grad for x in xs if x.grad is not None]
     others = [*cs, *s.arrays, *(y._array for y in uses[0])]
     if any(not g.flags.writeable or np.shares_memory(g, y) for g in grads for y in others):
         return "a .grad shares its memory, or is read-only"
-    backward_pass([root for ys in uses[1:] for root in _roots(ys, cs)])
+    backward_pass([root for ys in uses[1:] for root in roots_of(ys, cs)])
     grads = [np.zeros(x.shape) if x.grad is None else x.grad for x in xs]
-    wrong = _unequal("gradient", grads, [4 * g for g in s.pulled], EXACT * s.case.tolerance)
+    wrong = unequal("gradient", grads, [4 * g for g in s.pulled], EXACT * s.case.tolerance)
     if wrong:
         return f"used four times: {wrong}"
     if not all(np.array_equal(c, before) for c, before in zip(cs, s.cotangents)):
@@ -626,7 +381,7 @@ def _as_both(s: Sample) -> str | None:
     ys = s.outputs([x if k in (i, j) else y for k, y in enumerate(arrays)])
     together = pull([x], [y for y in ys if isinstance(y, Tensor)], s.cotangents)
     wanted = [apart[i] + apart[j]]
-    return _unequal("gradient", together, wanted, EXACT * s.case.tolerance, ("of one tensor twice", "sum of two"))
+    return unequal("gradient", together, wanted, EXACT * s.case.tolerance, ("of one tensor twice", "sum of two"))
 
 
 def reference(s: Sample) -> str | None:
@@ -638,8 +393,8 @@ def reference(s: Sample) -> str | None:
         other = sample.of(plain)
         tolerance *= s.case.tolerance
         names = ("kernel", "reference")
-        wrong = _unequal("output", sample.values(sample.arrays), other.values(sample.arrays), tolerance, names)
-        wrong = wrong or _unequal("gradient", sample.pulled, other.pulled, tolerance, names)
+        wrong = unequal("output", sample.values(sample.arrays), other.values(sample.arrays), tolerance, names)
+        wrong = wrong or unequal("gradient", sample.pulled, other.pulled, tolerance, names)
         if wrong:
             return f"{sample.dtype}: {wrong}"
         for node in other.calls:

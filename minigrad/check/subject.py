@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.nn.module import Module, functional_call
+from minigrad.nn.module import Module, lent
 from minigrad.tensor import Tensor, wrap
 from minigrad.trees import flatten
 
@@ -27,7 +27,7 @@ class Subject:
         self._positions = [i for i, x in enumerate(self._others) if _is_floating(x)]
         self._caller = _Caller(f, {path: x for path, x in zip(paths, given) if isinstance(x, Module)})
         parameters = dict(self._caller.named_parameters())
-        self._parameters = list(parameters)
+        self._parameters = list(parameters.values())  # found once: a check calls f thousands of times
         arrays = [self._others[i] for i in self._positions] + [p._array for p in parameters.values()]
         self.leaves = [np.array(x, float, order="C") for x in arrays]
         self.dtypes = [np.asarray(x).dtype for x in arrays]  # as they were given
@@ -38,8 +38,8 @@ class Subject:
         filled = [x.copy() if isinstance(x, np.ndarray) else x for x in self._others]
         for position, leaf in zip(self._positions, leaves):
             filled[position] = leaf
-        parameters = dict(zip(self._parameters, leaves[len(self._positions) :]))
-        outputs, _ = flatten(functional_call(self._caller, parameters, *self._put_back(filled)))
+        with lent(self._parameters, leaves[len(self._positions) :]):
+            outputs, _ = flatten(self._caller(*self._put_back(filled)))
         for y in outputs:
             _check_output(y)
         return outputs

@@ -5,7 +5,8 @@ Attributes that are Parameters, Modules, or lists, tuples and dicts of them are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -248,19 +249,24 @@ def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any
                 raise TypeError(
                     f"parameter {name!r} is of dtype {own[name].dtype}, and a value of dtype {t.dtype} came"
                 )
-    # A graph refers to nodes, not to tensors, so lending a parameter another array and node for a while disturbs none.
-    lent = {name: (own[name]._array, own[name]._node) for name in tensors}
-    borrowed = {name: (t._array, t._node) for name, t in tensors.items()}
-    try:
-        _set(own, borrowed)
+    with lent([own[name] for name in tensors], list(tensors.values())):
         return module(*args, **kwargs)
+
+
+@contextmanager
+def lent(parameters: Sequence[Parameter], values: Sequence[Tensor]) -> Iterator[None]:
+    """Let the parameters have the values, and their history, for a while.
+
+    A graph refers to nodes, not to tensors, so lending a parameter another array and node disturbs none.
+    """
+    before = [(p._array, p._node) for p in parameters]
+    try:
+        for p, t in zip(parameters, values):
+            p._array, p._node = t._array, t._node
+        yield
     finally:
-        _set(own, lent)
-
-
-def _set(parameters: Mapping[str, Parameter], values: Mapping[str, tuple[np.ndarray, Any]]) -> None:
-    for name, (array, node) in values.items():
-        parameters[name]._array, parameters[name]._node = array, node
+        for p, (array, node) in zip(parameters, before):
+            p._array, p._node = array, node
 
 
 def as_input(x: TensorLike, dtype: np.dtype[Any]) -> Tensor:

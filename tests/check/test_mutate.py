@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.check import mutate
+from minigrad.check import judging
 from minigrad.check.cases import Case
 from minigrad.check.mutate import ENGINE, Mutant, judge, mutants, planted, run, summary
 from minigrad.engine import OPS
@@ -97,7 +97,7 @@ def test_a_missing_case_is_no_reason_to_call_a_mutant_equivalent():
 
 
 def test_a_mutant_that_laws_miss_has_survived(monkeypatch):
-    monkeypatch.setattr(mutate, "check_case", lambda case: iter(()))
+    monkeypatch.setattr(judging, "check_case", lambda case: iter(()))
     outcome = judge(Mutant("exp", "x", "sign"), [Case("exp", (X,))])
     assert outcome.verdict == "survived"
     assert "breaks no law" in outcome.reason

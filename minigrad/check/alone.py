@@ -1,0 +1,127 @@
+"""One recorded call checked by itself, as a function of its differentiable operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad.check.compare import Examination, examine, looks_right, random_cotangents
+from minigrad.check.differences import Differences
+from minigrad.check.noise import Noise
+from minigrad.check.record import Record, call_of, call_op, copies, place_of, places
+from minigrad.check.result import Skip
+from minigrad.check.second import second_order
+from minigrad.check.subject import Subject
+from minigrad.engine import Node, Transform
+from minigrad.op import Op
+from minigrad.tensor import Tensor
+
+# Complex numbers and their parts, by ops that belong to nobody else, so that they cannot be what is wrong.
+_joined = Op(lambda re, im: re + 1j * im).rule(re=lambda g: g, im=lambda g: g * 1j)
+_real = Op(lambda z: np.array(np.real(z))).rule(z=lambda g: g)
+_imag = Op(lambda z: np.array(np.imag(z))).rule(z=lambda g: g * -1j)
+
+
+class Alone:
+    """One recorded call as a function of its differentiable operands."""
+
+    def __init__(self, node: Node, arguments: list[Any]):
+        self.node, self.op, self.arguments = node, node.op, arguments
+        self.places = places(node)
+        call = call_of(node)
+        self.file, self.line = call.file, call.line
+        self.subject = self._subject()
+
+    @property
+    def place(self) -> str:
+        return place_of(self.node)
+
+    def ops_of_rule(self) -> set[Any]:
+        """What its rules call when they are recorded, or its reference."""
+        try:
+            return {node.op for node in Record(second_order(self.subject)).nodes}
+        except Exception:
+            return set()  # they do not run
+
+    def has_kink(self) -> bool:
+        with Transform(), np.errstate(all="ignore"):
+            cotangents = random_cotangents([y._array for y in self.subject(self.subject.constants())])
+        lines = (
+            Differences(self.subject, cotangents, number).element(at)
+            for number, x in enumerate(self.subject.leaves)
+            for at in np.ndindex(x.shape)
+        )
+        return any(line.has_kink() for line in lines)
+
+    @property
+    def loses_precision(self) -> bool:
+        """Whether it returns less than float64 for float64."""
+        dtypes = self.node.dtype if isinstance(self.node.dtype, list) else [self.node.dtype]
+        return any(dtype.itemsize < edge.dtype.itemsize for dtype in dtypes for edge in self.node.edges)
+
+    def _subject(self) -> Subject:
+        """A complex operand counts as two real ones, and so does a complex output."""
+        operands = [self._operand(place) for place in self.places]
+        is_complex = [np.asarray(x).dtype.kind == "c" for x in operands]
+        parts: list[np.ndarray] = []
+        for x, splits in zip(operands, is_complex):
+            parts += [np.real(x), np.imag(x)] if splits else [np.asarray(x)]
+
+        def f(*xs: Tensor) -> list[Tensor]:
+            given = iter(xs)
+            tensors = [_joined(next(given), next(given)) if splits else next(given) for splits in is_complex]
+            y = call_op(self.op, copies(self._filled(tensors)))
+            ys = y if isinstance(y, tuple) else (y,)
+            return [
+                t for y in ys for t in ([_real(y), _imag(y)] if y.dtype.kind == "c" else [y]) if t.dtype.kind == "f"
+            ]
+
+        subject = Subject(f, tuple(parts))
+        names = [self._name(place) for place in self.places]
+        subject.names = [
+            text for n, splits in zip(names, is_complex) for text in ([f"Re {n}", f"Im {n}"] if splits else [n])
+        ]
+        return subject
+
+    def _operand(self, place: tuple[int, int | None]) -> Any:
+        position, item = place
+        return self.arguments[position] if item is None else self.arguments[position][item]
+
+    def _name(self, place: tuple[int, int | None]) -> str:
+        position, item = place
+        name: str = self.op._names[position]
+        return name if item is None else f"{name}[{item}]"
+
+    def _filled(self, tensors: Sequence[Any]) -> list[Any]:
+        filled = list(self.arguments)
+        for (position, item), t in zip(self.places, tensors):
+            if item is None:
+                filled[position] = t
+            else:
+                filled[position] = [t if i == item else x for i, x in enumerate(filled[position])]
+        return filled
+
+    def examine(self, order: int, cotangents: Sequence[np.ndarray] | None = None) -> Examination:
+        """Of order 2: without cotangents. A complex cotangent counts as two real ones."""
+        if order == 2:
+            return examine(second_order(self.subject))
+        if cotangents is not None and cotangents[0].dtype.kind == "c":
+            cotangents = [cotangents[0].real, -cotangents[0].imag]
+        return examine(self.subject, cotangents=cotangents)
+
+    def second_order_looks_right(self) -> bool:
+        return looks_right(second_order(self.subject))
+
+    def is_acquitted(self, examination: Examination, order: int) -> bool:
+        """Whether it cannot be judged: it has no finite values around its operands, or all is rounding errors."""
+        wrong = [i for i in examination.inputs if i.wrong.any()]
+        if not wrong:
+            return False
+        undefined = all(np.isnan(i.numeric[i.wrong]).all() for i in wrong)
+        subject = self.subject if order == 1 else second_order(self.subject)
+        return undefined or Noise(subject, examination.inputs).explains_all
+
+    def describe(self, skip: Skip) -> str:
+        return f"{self.place}, {skip.why}"
