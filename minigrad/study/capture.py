@@ -235,7 +235,7 @@ class capture(_Watching, Mapping[str, Captured]):  # noqa: N801  (a context mana
     def _why_not(self, value: Any) -> str:
         if not self._grad:
             return "it was captured with grad=False"
-        if not isinstance(value, Tensor):
+        if not isinstance(value, (Tensor, np.ndarray)):
             return f"it is no tensor but of type {type(value).__name__}"
         if not state.recording:
             return "it was computed under no_grad"
@@ -316,6 +316,8 @@ class patch(_Watching):  # noqa: N801
 
 def _replacer(name: str, replacement: Replacement) -> Callable[[Any], Any]:
     def replace(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            value = wrap(value, None)
         if not isinstance(value, Tensor):
             raise TypeError(f"{name!r} is no tensor but of type {type(value).__name__}: patch a point inside it")
         return _as_replacement(replacement(value) if callable(replacement) else replacement, value, name)
