@@ -13,6 +13,7 @@ import numpy as np
 
 from minigrad.engine import Array
 from minigrad.op import derived, op
+from minigrad.ops.complexes import imag, real
 from minigrad.ops.elementwise import sqrt, square
 from minigrad.ops.elementwise import where as pick
 from minigrad.ops.shapes import squeeze
@@ -96,21 +97,26 @@ mean.rule(x=_mean_rule)
 
 @derived
 def var(x: Array, axis: Array = None, ddof: int = 0, keepdims: bool = False, where: Array = True) -> Tensor:
-    """The variance over axes: the mean squared deviation, with n - ddof in the place of n."""
+    """The variance over axes: the mean of |x - mean|**2 (real for complex x too), with n - ddof in the place of n."""
     shape = np.shape(x)
     if where is not True:
         return _masked_var(x, axis, ddof, keepdims, where)
     deviation = x - mean(x, axis, keepdims=True)
     n = count_of(shape, axis)
-    return sum(square(deviation), axis, keepdims) * (
+    return sum(_squared_size(deviation), axis, keepdims) * (
         1.0 / (n - ddof) if n > ddof else np.inf
     )  # NumPy's: inf, or NaN for 0
+
+
+def _squared_size(x: Tensor) -> Tensor:
+    """|x|**2, which is real for complex x."""
+    return square(real(x)) + square(imag(x)) if x.dtype.kind == "c" else square(x)
 
 
 def _masked_var(x: Array, axis: Array, ddof: int, keepdims: bool, where: Array) -> Tensor:
     x = pick(where, x, 0.0)
     deviation = x - mean(x, axis, keepdims=True, where=where)
-    total = sum(square(deviation), axis, True, where=where)
+    total = sum(_squared_size(deviation), axis, True, where=where)
     n = np.maximum(_counts(np.shape(x), axis, where) - ddof, 0).astype(total.dtype)
     y = total / n
     return y if keepdims else squeeze(y, axes_of(axis, np.ndim(x)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from cases import AXES, case, normal, positive
+from cases_linalg import complex_normal
 
 from minigrad.check.cases import Case
 from minigrad.engine import OPS
@@ -28,6 +29,12 @@ def case_with_gaps(name: str, *args: Any, label: str, **kwargs: Any) -> None:
     CASES.append(Case(with_gaps(OPS[name]), args, kwargs, with_gaps(getattr(np, name)), label))
 
 
+# --- complex numbers ---------------------------------------------------------------------------------------------
+
+for _name in ["var", "std", "nanvar", "nanstd"]:
+    case(_name, complex_normal(3, 4), label="complex")
+    case(_name, complex_normal(3, 4), axis=1, ddof=1, keepdims=True, label="complex-axis")
+
 # --- where and initial -------------------------------------------------------------------------------------------
 
 MASK = np.array([[True, True, False, True], [False, True, True, False], [True, False, True, True]])
@@ -37,6 +44,8 @@ def _logsumexp(x: np.ndarray, axis: Any = None, keepdims: bool = False, where: A
     return np.log(np.sum(np.exp(x), axis=axis, keepdims=keepdims, where=where))
 
 
+for _name in ["var", "std"]:
+    case(_name, complex_normal(3, 4), axis=0, where=MASK, label="complex-where")
 for _axis, _keepdims in [(None, False), (0, True), (1, False), ((0, 1), True)]:
     for _mask, _kind in [(MASK, "all"), (MASK[1], "row"), (MASK[:, :1], "column"), (MASK.tolist(), "list")]:
         _label = f"where-{_kind}-{_axis}"
