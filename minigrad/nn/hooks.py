@@ -134,16 +134,16 @@ def _like(g: Any, old: Array | None, who: str) -> Array | None:
     if g is None or old is None:
         return None
     if not isinstance(g, Tensor):
-        g = _read_only(np.asarray(g, old.dtype))
+        g = _for_hooks(np.asarray(g, old.dtype), isinstance(old, Tensor))
     if g.shape != old.shape:
         raise ValueError(f"{who} returned a gradient of shape {g.shape} for an input of shape {old.shape}")
     return g
 
 
-def _read_only(g: Array) -> Array:
-    """A view that fails a hook that writes to it (others may hold the array); a Tensor as it is."""
-    if isinstance(g, Tensor):
-        return g
+def _for_hooks(g: Array, recorded: bool) -> Array:
+    """In a recorded pass a Tensor; else a view that fails a hook that writes to it, since others may hold the array."""
+    if recorded:
+        return g if isinstance(g, Tensor) else wrap(np.asarray(g), None)
     view = np.asarray(g).view()
     view.flags.writeable = False
     return view
@@ -178,7 +178,7 @@ class _Passage:
         gradients: list[Array | None] = [None] * self._n
         for index, i in enumerate(self._tracked):
             if index in self._reached:
-                gradients[i] = _read_only(g[index])
+                gradients[i] = _for_hooks(g[index], recorded)
         self._reached = set()
         returned = self._at_gradients(tuple(gradients))
         return [returned[i] for i in self._tracked]

@@ -3,13 +3,14 @@
 import copy
 import gc
 import pickle
+import threading
 import weakref
 
 import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import nn
+from minigrad import engine, nn
 
 
 class Net(nn.Module):
@@ -495,3 +496,390 @@ def test_a_dropped_model_is_freed_without_the_garbage_collector():
         assert [r() for r in used_and_dropped()] == [None] * 7
     finally:
         gc.enable()
+
+
+# --- hooks ---
+
+
+@pytest.fixture
+def no_observers():
+    before = set(engine.observers)
+    yield
+    assert set(engine.observers) <= before
+
+
+class Mixed(nn.Module):
+    """Two tensors, a number and a keyword in; a tuple with an unused, a constant and a plain element out."""
+
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+    def forward(self, x, y, n, *, z):
+        a = self.first(x) * n + z
+        return a, self.second(a) * y, x.detach(), "text"
+
+
+def linear(n_in, n_out, seed):
+    return nn.Linear(n_in, n_out, rng=np.random.default_rng(seed), dtype=np.float64)
+
+
+def log_of(module, log, name):
+    """A backward hook that writes down copies of what it is given."""
+
+    def as_arrays(gs):
+        return tuple(None if g is None else np.array(g.numpy() if hasattr(g, "numpy") else g) for g in gs)
+
+    def hook(given, grad_input, grad_output):
+        assert given is module
+        assert isinstance(grad_input, tuple)
+        assert isinstance(grad_output, tuple)
+        log.append((name, as_arrays(grad_input), as_arrays(grad_output)))
+
+    return hook
+
+
+def assert_same_log(one, other):
+    assert [entry[0] for entry in one] == [entry[0] for entry in other]
+    for (name, *groups), (_, *others) in zip(one, other):
+        for gs, hs in zip(groups, others):
+            assert [g is None for g in gs] == [h is None for h in hs], name
+            for g, h in zip(gs, hs):
+                if g is not None:
+                    np.testing.assert_allclose(g, h, rtol=1e-12, atol=1e-14, err_msg=name)
+
+
+def test_forward_hooks_see_inputs_and_output_and_may_replace_it(no_observers):
+    layer, x = linear(2, 3, 0), np.ones((1, 2))
+    seen = []
+    handles = [
+        layer.register_forward_hook(lambda module, inputs, output: seen.append((module, inputs, output))),
+        layer.register_forward_hook(lambda module, inputs, output: output * 2),
+        layer.register_forward_hook(lambda module, inputs, output: output + 1),
+        layer.register_forward_hook(lambda module, inputs, output: seen.append(output)),
+    ]
+    output = layer(x)
+    plain = layer.forward(x).data  # hooks are on calls
+    (module, inputs, first), last = seen
+    assert module is layer
+    assert type(inputs) is tuple
+    assert inputs[0] is x
+    np.testing.assert_array_equal(first.data, plain)
+    np.testing.assert_array_equal(output.data, 2 * plain + 1)
+    assert last is output
+    handles[1].remove()
+    handles[1].remove()  # twice does no harm
+    np.testing.assert_array_equal(layer(x).data, plain + 1)
+    for handle in handles:
+        handle.remove()
+    np.testing.assert_array_equal(layer(x).data, plain)
+    assert len(seen) == 4
+    assert "_hooks" not in vars(layer)
+
+
+def test_backward_hooks_get_the_gradients_of_inputs_and_outputs(no_observers):
+    rng = np.random.default_rng(3)
+    model = Mixed(linear(2, 3, 1), linear(3, 3, 2))
+    log = []
+    handles = [
+        module.register_full_backward_hook(log_of(module, log, name))
+        for name, module in (("whole", model), ("first", model.first), ("second", model.second))
+    ]
+    arrays = rng.normal(size=(4, 2)), rng.normal(size=(4, 3))
+    x, y = (mg.tensor(a, requires_grad=True) for a in arrays)
+    z = mg.tensor(1.0, requires_grad=True)
+    output = model(x, y, 5, z=z)
+    assert output[3] == "text"
+    weights = rng.normal(size=(4, 3))
+    (output[1] * weights).sum().backward()
+    for handle in handles:
+        handle.remove()
+    w, b = model.first.weight.data, model.first.bias.data
+    a = (arrays[0] @ w + b) * 5 + 1
+    ga = (weights * arrays[1]) @ model.second.weight.data.T
+    wanted = [
+        ("second", (ga,), (weights * arrays[1],)),
+        ("first", (ga * 5 @ w.T,), (ga * 5,)),
+        ("whole", (ga * 5 @ w.T, weights * (a @ model.second.weight.data + model.second.bias.data), None),
+         (None, weights, None, None)),
+    ]  # fmt: skip
+    assert_same_log(log, wanted)
+    np.testing.assert_allclose(x.grad, log[2][1][0])
+    np.testing.assert_allclose(z.grad, ga.sum())
+
+
+@pytest.mark.oracle
+def test_backward_hooks_run_in_the_order_and_with_the_gradients_of_torch(no_observers):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(5, 3)), rng.normal(size=(5, 2))
+
+    def body(first, second, third, tanh):
+        """A chain with a branch: third(tanh(second(h))) + h, h = tanh(first(x))."""
+        return lambda x: (lambda h: third(tanh(second(h))) * 1.0 + h[:, :2])(tanh(first(x)))
+
+    ours = [linear(3, 4, 1), linear(4, 4, 2), linear(4, 2, 3)]
+    theirs = [torch.nn.Linear(p.weight.shape[0], p.weight.shape[1], dtype=torch.float64) for p in ours]
+    with torch.no_grad():
+        for p, q in zip(ours, theirs):
+            q.weight.copy_(torch.tensor(p.weight.data.T.copy()))
+            q.bias.copy_(torch.tensor(p.bias.data.copy()))
+    logs = [], []
+    handles = []
+    for log, modules in zip(logs, (ours, theirs)):
+        for i, module in enumerate(modules):
+            hooks = [log_of(module, log, f"{i}, not replaced")]
+            if i < 2:
+                hooks += [lambda module, grad_input, grad_output: (grad_input[0] * 2,)]
+                hooks += [log_of(module, log, f"{i}, replaced")]
+            handles += map(module.register_full_backward_hook, hooks)
+    leaf = mg.tensor(x, requires_grad=True)
+    ((body(*ours, mg.tanh)(leaf) - labels) ** 2).sum().backward()
+    other = torch.tensor(x, requires_grad=True)
+    ((body(*theirs, torch.tanh)(other) - torch.tensor(labels)) ** 2).sum().backward()
+    assert len(logs[0]) == 5
+    assert_same_log(*logs)
+    np.testing.assert_allclose(leaf.grad, other.grad.numpy(), rtol=1e-12)
+    for p, q in zip(ours, theirs):
+        np.testing.assert_allclose(p.weight.grad, q.weight.grad.numpy().T, rtol=1e-12)
+    for handle in handles:
+        handle.remove()
+
+
+def test_backward_hooks_without_an_input_that_requires_a_gradient(no_observers):
+    layer, log = linear(2, 3, 0), []
+    handle = layer.register_full_backward_hook(log_of(layer, log, "layer"))
+    layer(np.ones((1, 2))).sum().backward()
+    assert_same_log(log, [("layer", (None,), (np.ones((1, 3)),))])
+    handle.remove()
+    handle = layer.register_full_backward_hook(lambda *a: (np.ones((1, 2)),))
+    with pytest.raises(ValueError, match="no input of the module requires one"):
+        layer(np.ones((1, 2))).sum().backward()
+    handle.remove()
+
+
+def test_backward_hooks_see_only_what_goes_through_the_module(no_observers):
+    class Same(nn.Module):
+        def forward(self, *xs):
+            return xs[0] if len(xs) == 1 else xs[0] * xs[1]
+
+    module, log = Same(), []
+    handle = module.register_full_backward_hook(log_of(module, log, "same"))
+    x = mg.tensor([3.0], requires_grad=True)
+    (module(x) * 2 + x * 5).sum().backward()
+    (module(x, x)).sum().backward()
+    handle.remove()
+    assert_same_log(log, [("same", (np.array([2.0]),), (np.array([2.0]),)),
+                          ("same", (np.array([3.0]), np.array([3.0])), (np.array([1.0]),))])  # fmt: skip
+    assert x.grad == 2 + 5 + 6
+
+
+def test_backward_hooks_with_inputs_that_are_not_used_and_outputs_of_any_nesting(no_observers):
+    class Nested(nn.Module):
+        def forward(self, x, y):
+            return {"a": [x * 2, x * 3], "b": x * 4}
+
+    module, log = Nested(), []
+    handle = module.register_full_backward_hook(log_of(module, log, "nested"))
+    x, y = (mg.tensor([1.0], requires_grad=True) for _ in range(2))
+    output = module(x, y)
+    (output["a"][1] + output["b"]).sum().backward()
+    handle.remove()
+    one = np.array([1.0])
+    assert_same_log(log, [("nested", (np.array([7.0]), None), (None, one, one))])
+    assert x.grad == 7
+    assert y.grad is None  # as without the hook
+
+
+def test_a_gradient_that_goes_around_the_outputs_is_no_call_of_the_hook(no_observers):
+    class Leaky(nn.Module):
+        def forward(self, x):
+            self.inner = x * 2
+            return self.inner * 3
+
+    module, log = Leaky(), []
+    handle = module.register_full_backward_hook(log_of(module, log, "leaky"))
+    x = mg.tensor([1.0], requires_grad=True)
+    module(x)
+    module.inner.sum().backward()
+    handle.remove()
+    assert log == []
+    assert x.grad == 2
+
+
+def test_backward_hooks_fire_once_a_call_and_once_a_pass(no_observers):
+    layer, log = linear(2, 2, 0), []
+    handle = layer.register_full_backward_hook(log_of(layer, log, "layer"))
+    x = mg.tensor(np.ones((1, 2)), requires_grad=True)
+    loss = layer(layer(x)).sum()
+    loss.backward(retain_graph=True)
+    handle.remove()  # the hook concerns the calls that were made while it was on
+    loss.backward()
+    assert len(log) == 4
+    np.testing.assert_array_equal(log[0][1][0], log[1][2][0])
+    np.testing.assert_array_equal(log[0][1][0], log[2][1][0])
+    layer(x).sum().backward()
+    assert len(log) == 4
+
+
+def test_backward_hooks_under_no_grad_and_in_recorded_passes(no_observers):
+    class Cube(nn.Module):
+        def forward(self, x):
+            return x**3
+
+    module, kinds = Cube(), []
+    handle = module.register_full_backward_hook(lambda module, gi, go: kinds.append((type(gi[0]), type(go[0]))))
+    with mg.no_grad():
+        assert module(mg.tensor(2.0, requires_grad=True)).item() == 8
+    assert kinds == []
+    assert mg.grad(module)(2.0) == 12
+    assert kinds == [(np.ndarray, np.ndarray)]
+    assert mg.grad(mg.grad(module))(2.0) == 12
+    assert kinds[1] == (mg.Tensor, mg.Tensor)
+    handle.remove()
+    handle = module.register_full_backward_hook(lambda module, gi, go: gi[0] * gi[0])
+    assert mg.grad(module)(2.0) == 144
+    assert mg.grad(mg.grad(module))(2.0) != 12
+    handle.remove()
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "match"),
+    [
+        (lambda gi: (gi[0], gi[0]), ValueError, "returned 2 gradients, and the module has 1 inputs"),
+        (lambda gi: (), ValueError, "returned 0 gradients"),
+        (lambda gi: gi[0][0], ValueError, r"shape \(2,\) for an input of shape \(1, 2\)"),
+    ],
+)
+def test_a_replacement_that_does_not_fit_is_an_error_and_writes_no_gradient(returned, error, match):
+    layer = linear(2, 3, 0)
+    layer.register_full_backward_hook(lambda module, gi, go: returned(gi))
+    x = mg.tensor(np.ones((1, 2)), requires_grad=True)
+    with pytest.raises(error, match=match):
+        layer(x).sum().backward()
+    assert x.grad is None
+    assert layer.weight.grad is None
+
+
+def test_replacements_of_gradients():
+    layer = linear(2, 3, 0)
+    x = mg.tensor(np.ones((1, 2)), requires_grad=True)
+    for returned, wanted in [([[5, 6]], [[5.0, 6.0]]), ((np.float32([[1, 2]]),), [[1.0, 2.0]]), ((None,), None)]:
+        x.grad = None
+        handle = layer.register_full_backward_hook(lambda module, gi, go, returned=returned: returned)
+        layer(x).sum().backward()
+        handle.remove()
+        if wanted is None:
+            assert x.grad is None
+        else:
+            np.testing.assert_array_equal(x.grad, wanted)
+
+
+def test_a_hook_that_writes_into_a_gradient_fails():
+    layer = linear(2, 3, 0)
+
+    def write(module, grad_input, grad_output):
+        grad_output[0][...] = 0
+
+    layer.register_full_backward_hook(write)
+    with pytest.raises(ValueError, match="read-only"):
+        layer(mg.tensor(np.ones((1, 2)), requires_grad=True)).sum().backward()
+
+
+def test_the_gradients_that_hooks_see_are_slopes():
+    """grad_output is the slope in what a forward hook adds to the output, grad_input in what is added to the input."""
+    rng = np.random.default_rng(0)
+    model = nn.Sequential(linear(3, 4, 1), mg.tanh, linear(4, 4, 2), mg.tanh, linear(4, 1, 3))
+    middle, x, seen = model.layers[2], rng.normal(size=(5, 3)), []
+    hook = middle.register_full_backward_hook(lambda module, gi, go: seen.append((gi[0].copy(), go[0].copy())))
+    (model(x) ** 2).sum().backward()
+    hook.remove()
+    [(grad_input, grad_output)] = seen
+    for gradient, at in ((grad_input, model.layers[0]), (grad_output, middle)):
+        direction = rng.normal(size=(5, 4))
+        losses = []
+        for h in (1e-6, -1e-6):
+            handle = at.register_forward_hook(
+                lambda module, inputs, output, h=h, direction=direction: (
+                    output + h * direction if module is middle else mg.arctanh(mg.tanh(output) + h * direction)
+                )
+            )
+            losses.append((model(x) ** 2).sum().item())
+            handle.remove()
+        np.testing.assert_allclose((losses[0] - losses[1]) / 2e-6, (gradient * direction).sum(), rtol=1e-6)
+
+
+def test_points_are_watched_by_name_and_alias(no_observers):
+    class Squared(nn.Module):
+        hook_points = ("square",)
+        hook_aliases = {"power": "square"}  # noqa: RUF012
+
+        def forward(self, x):
+            return self.tap("square", x * x) + 1
+
+    module = Squared()
+    assert not module.is_watched("square")
+    seen = []
+    handles = [
+        module.register_point_hook("square", lambda x: seen.append(x.item())),
+        module.register_point_hook("power", lambda x: x * 10),
+        module.register_point_hook("square", lambda x: seen.append(x.item())),
+    ]
+    assert module.is_watched("other", "square")
+    assert module(mg.tensor(3.0)).item() == 91
+    assert seen == [9, 90]
+    for handle in handles:
+        handle.remove()
+    assert not module.is_watched("square")
+    assert module(mg.tensor(3.0)).item() == 10
+    with pytest.raises(KeyError, match="Squared has no hook point 'cube'; it has square, power"):
+        module.register_point_hook("cube", print)
+    with pytest.raises(KeyError, match="it has none"):
+        linear(1, 1, 0).register_point_hook("cube", print)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickled])
+def test_copies_have_no_hooks(duplicate, no_observers):
+    model = Small(layer=linear(1, 1, 0))
+    handle = model.layer.register_forward_hook(print)
+    twin = duplicate(model)
+    assert twin.layer._hooks is None
+    assert names(twin) == names(model)
+    assert handle in engine.observers
+    handle.remove()
+
+
+def test_a_module_with_hooks_is_freed_without_the_garbage_collector(no_observers):
+    def used_and_dropped():
+        model = Net()
+        model.register_forward_hook(lambda *a: None)
+        model.layers[0].register_full_backward_hook(lambda *a: None)
+        (model(np.array([0, 1])) ** 2).sum().backward()
+        return weakref.ref(model), model.layers[0].register_forward_hook(lambda *a: None)
+
+    gc.collect()
+    gc.disable()
+    try:
+        model, handle = used_and_dropped()
+        assert model() is None
+        handle.remove()  # of a module that is gone
+    finally:
+        gc.enable()
+
+
+def test_hooks_come_and_go_in_several_threads(no_observers):
+    layer = linear(2, 2, 0)
+    kept = layer.register_forward_hook(lambda module, inputs, output: output + 1)
+
+    def come_and_go():
+        for _ in range(300):
+            layer.register_forward_hook(lambda *a: None).remove()
+            layer.register_full_backward_hook(lambda *a: None).remove()
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    plain = layer.forward(np.ones((1, 2))).data
+    while any(thread.is_alive() for thread in threads):
+        np.testing.assert_array_equal(layer(np.ones((1, 2))).data, plain + 1)
+    kept.remove()
+    assert "_hooks" not in vars(layer)

@@ -29,9 +29,9 @@ POINTS = ["x", "q", "k", "v", "scores", "attn", "out"]
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
-    assert not engine.observers
+    before = set(engine.observers)
     yield
-    assert not engine.observers
+    assert set(engine.observers) <= before
 
 
 def random(*shape, seed=0):
