@@ -1,6 +1,18 @@
 """Instruments for looking at gradients. They read the recorded graph's data; a run that uses none pays nothing."""
 
+from minigrad.study.bookkeeping import ledger
 from minigrad.study.capture import capture, patch, points, stop_gradient
 from minigrad.study.graph import calls, recording
+from minigrad.study.norms import grad_norms, grad_summary
 
-__all__ = ["calls", "capture", "patch", "points", "recording", "stop_gradient"]
+__all__ = [
+    "calls",
+    "capture",
+    "grad_norms",
+    "grad_summary",
+    "ledger",
+    "patch",
+    "points",
+    "recording",
+    "stop_gradient",
+]
