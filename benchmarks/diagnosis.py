@@ -2,11 +2,16 @@
 
     python -m benchmarks.diagnosis                         every mutant, in a program of a few calls; some minutes
     python -m benchmarks.diagnosis --attention             in a two-layer attention model, those of the ops that it uses
+    python -m benchmarks.diagnosis --others                those of references, composed functions and the engine
     python -m benchmarks.diagnosis --programs 2000         no mutant: random programs, which gradcheck must not fail
     python -m benchmarks.diagnosis --ops matmul sum -v     those of some ops, every miss shown
 
 For each mutant that gradcheck or gradgradcheck notices: does it name the op and the line that were damaged, and the
 kind of damage? Mutants that neither notices are counted by kind (the laws catch them: see minigrad.check.mutate).
+
+Damage outside of gradient rules has no rule to be named, so it is counted apart, by what is said of it: a reference is
+what second derivatives of a fused op come from; a composed function that drops an argument's history is not recorded
+as a call; and with a damaged engine every check of a call by itself runs through that engine too.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import filterfalse, groupby
 from typing import Any
 
 import numpy as np
@@ -36,7 +42,7 @@ from minigrad.trees import flatten
 CASES = "tests/ops"
 TRIED = 12  # cases of an op in which a mutant may show
 
-# What each kind of damage may rightly be called.
+# What each kind of damage may rightly be called: what it is, or what it comes to in the call at hand.
 RIGHT: dict[str, set[str]] = {
     "sign": {"sign"},
     "factor 1.001": {"constant factor"},
@@ -52,12 +58,13 @@ RIGHT: dict[str, set[str]] = {
     "float32": {"wrong dtype"},
     "constant": {"second order only"},
     "second-order term dropped": {"second order only"},
-    "axis off by one": {"transposed", "wrong shape"},
+    "axis off by one": {"transposed", "wrong shape"},  # axes of other sizes do not fit
     "writes to cotangent": {"input mutated"},
     "assigned, not added": {"one row or column"},
     "zero times infinity": {"not finite"},
-    "first output ignored": {"one row or column", "not connected"},
+    "first output ignored": {"one row or column", "not connected"},  # the latter where no other output has a gradient
     "last output ignored": {"one row or column", "not connected"},
+    # Operands of other shapes do not fit; those of subtract differ by their sign, those of outer by their order.
     "swapped operands": {"swapped operands", "wrong shape", "sign", "transposed"},
 }
 Place = tuple[str, str, int]  # op, file, line
@@ -96,16 +103,16 @@ class Score:
 
 
 def _indistinguishable(mutant: Mutant, result: CheckResult) -> set[str]:
-    """What else a damage may be called where the gradient has one element that is not 0, or all alike, or becomes 0."""
+    """What else a damage is, where the gradient is such that the two are the same array."""
     inputs = result.inputs if result.culprit is None else result.culprit.result.inputs
     for i in (i for i in inputs if i.wrong.any()):
         values = i.numeric[i.probed]
         if mutant.kind in ("last element", "last row", "off by one") and not i.analytic[i.probed].any():
-            return {"not connected"}
+            return {"not connected"}  # all that was not 0 is gone
         if mutant.kind == "last element" and np.count_nonzero(values) == 1:
-            return {"constant factor"}
+            return {"constant factor"}  # half of the only element
         if mutant.kind == "offset" and np.allclose(values, values[0]):
-            return {"constant factor"}
+            return {"constant factor"}  # a constant plus a constant
     return set()
 
 
@@ -230,23 +237,30 @@ def in_small_programs(names: Iterable[str] | None, cases: Sequence[Case]) -> Sco
     """Every mutant that the laws kill, in a program around the case that killed it, or another of its op."""
     score = Score()
     known: defaultdict[str, Known] = defaultdict(Known)
-    for mutant in of_rules(names):
+    for mutant in filter(is_of_rule, mutants(names)):
         of_op = [case for case in cases if case.name == mutant.op]
         outcome = judge(mutant, of_op, known[mutant.op])
         if outcome.verdict != "killed":
             continue
-        killing = [case for case in of_op if str(case) == outcome.case]
-        for case in [*killing, *of_op][:TRIED]:
-            program = singular(case) if mutant.kind == "zero times infinity" else around(case)
-            f = program.function(call=case, parts=parts)
-            result = _noticed_unless_right(mutant, f, program.inputs)
-            if result is not None:
-                score.add(mutant, result, places_of(f, program.inputs, mutant.op))
-                break
+        result, f, inputs = noticed_around(mutant, of_op, outcome.case)
+        if result is not None:
+            score.add(mutant, result, places_of(f, inputs, mutant.op))
         else:
             score.unnoticed[f"{mutant.kind} ({outcome.law})"] += 1
             score.misses.append(f"{mutant} not noticed; killed by {outcome.law} on {outcome.case}")
     return score
+
+
+def noticed_around(mutant: Mutant, cases: Sequence[Case], killing: str) -> tuple[CheckResult | None, Any, Any]:
+    """What is said of the mutant in a program around the killing case, or some other; the program, and its inputs."""
+    f, inputs = None, ()
+    for case in sorted(cases, key=lambda case: str(case) != killing)[:TRIED]:
+        program = singular(case) if mutant.kind == "zero times infinity" else around(case)
+        f, inputs = program.function(call=case, parts=parts), program.inputs
+        result = _noticed_unless_right(mutant, f, inputs)
+        if result is not None:
+            return result, f, inputs
+    return None, f, inputs
 
 
 def _noticed_unless_right(mutant: Mutant, f: Callable[..., Any], inputs: Sequence[Any]) -> CheckResult | None:
@@ -262,28 +276,65 @@ def _noticed_unless_right(mutant: Mutant, f: Callable[..., Any], inputs: Sequenc
 def in_attention(names: Iterable[str] | None) -> Score:
     score = Score()
     f, inputs = attention_model()
-    for mutant in of_rules(names):
-        places = places_of(f, inputs, mutant.op)
-        result = notice(mutant, f, inputs) if places else None
-        if result is not None:
-            score.add(mutant, result, places)
-        elif places:
-            score.unnoticed[mutant.kind] += 1
+    for op, of_op in groupby(filter(is_of_rule, mutants(names)), key=lambda mutant: mutant.op):
+        places = places_of(f, inputs, op)
+        for mutant in of_op if places else ():
+            result = notice(mutant, f, inputs)
+            if result is not None:
+                score.add(mutant, result, places)
+            else:
+                score.unnoticed[mutant.kind] += 1
     return score
 
 
-def of_rules(names: Iterable[str] | None) -> Iterator[Mutant]:
-    """The mutants of gradient rules: neither of the engine nor of composed functions, which have none."""
-    for mutant in mutants(names):
-        is_rule = mutant.op != "engine" and not isinstance(OPS[mutant.op], Derived)
-        if is_rule and mutant.argument != "reference" and mutant.kind in RIGHT:
-            yield mutant
+def is_of_rule(mutant: Mutant) -> bool:
+    """Whether a gradient rule is damaged, for which an op can be named."""
+    return mutant.op != "engine" and not isinstance(OPS[mutant.op], Derived) and mutant.argument != "reference"
+
+
+def of_others(names: Iterable[str] | None, cases: Sequence[Case]) -> Iterator[str]:
+    """What is said of damage elsewhere, counted by class."""
+    said: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for mutant in filterfalse(is_of_rule, mutants(names)):
+        name = "engine" if mutant.op == "engine" else "reference" if mutant.argument == "reference" else "composed"
+        of_op = mixed(cases) if name == "engine" else [case for case in cases if case.name == mutant.op]
+        outcome = judge(mutant, of_op)
+        if outcome.verdict == "killed":
+            result, f, inputs = noticed_around(mutant, of_op, outcome.case)
+            what = _said(result, places_of(f, inputs, mutant.op))
+            said[name][what] += 1
+            said[name]["killed by the laws"] += 1
+            yield f"{mutant} -> {what}"
+    for name, counts in said.items():
+        yield f"{name}: " + "; ".join(f"{what} {count}" for what, count in counts.most_common())
+
+
+def _said(result: CheckResult | None, places: set[Place]) -> str:
+    if result is None:
+        return "not noticed"
+    assert result.diagnosis is not None
+    culprit = result.culprit
+    if culprit is None:
+        return f"{result.diagnosis.kind}, nobody named"
+    is_right = (culprit.op, culprit.file, culprit.line) in places
+    return f"{result.diagnosis.kind}, {'its call' if is_right else 'another call'} named"
+
+
+def mixed(cases: Sequence[Case]) -> list[Case]:
+    """One case of each op, then a second one of each, and so on."""
+    numbered: Counter[str] = Counter()
+    keys = []
+    for case in cases:
+        numbered[case.name] += 1
+        keys.append(numbered[case.name])
+    return [case for _, case in sorted(zip(keys, cases), key=lambda pair: pair[0])]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", nargs="*", help="only mutants of these ops")
     parser.add_argument("--attention", action="store_true", help="plant into a two-layer attention model")
+    parser.add_argument("--others", action="store_true", help="damage elsewhere than in gradient rules")
     parser.add_argument("--programs", type=int, help="check so many correct random programs instead")
     parser.add_argument("--seed", type=int, help="of the first program (a fresh one unless given)")
     parser.add_argument("--cases", default=CASES, help="directory of the ops' sample calls")
@@ -296,6 +347,9 @@ def main() -> None:
         failed = check_programs(range(seed, seed + given.programs), mg.gradcheck)
         print(f"{len(failed)} of {given.programs} correct programs from seed {seed} failed")
         misses = [f"{program.source}{result}" for program, result in failed]
+    elif given.others:
+        misses = list(of_others(given.ops, load_cases(given.cases)))
+        print(*(line for line in misses if "->" not in line), sep="\n")
     else:
         score = in_attention(given.ops) if given.attention else in_small_programs(given.ops, load_cases(given.cases))
         print(score)

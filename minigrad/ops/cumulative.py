@@ -233,7 +233,7 @@ def _weighted(x: Tensor, *terms: tuple[slice, np.ndarray]) -> Tensor:
 
 @derived
 def interp(x: Array, xp: Array, fp: Array, left: Array = None, right: Array = None) -> Tensor:
-    """The piecewise linear function through the points (xp, fp), at x; float64, as NumPy's.
+    """The piecewise linear function through the points (xp, fp), at x; float64 (or complex128), as NumPy's.
 
     xp: increasing, constant. left, right: the values below and above xp, which otherwise are those at its ends.
     """
@@ -241,7 +241,7 @@ def interp(x: Array, xp: Array, fp: Array, left: Array = None, right: Array = No
     start = np.clip(np.searchsorted(xp, at, side="right") - 1, 0, max(len(xp) - 2, 0))
     end = np.minimum(start + 1, len(xp) - 1)
     width = np.where(end == start, 1, xp[end] - xp[start])
-    fp = astype(fp, np.float64)
+    fp = astype(fp, np.complex128 if np.iscomplexobj(fp) else np.float64)
     y = fp[start] + (fp[end] - fp[start]) / width * (x - xp[start])
     y = where(np.less(at, xp[0]), fp[0] if left is None else left, y)
     return where(np.greater(at, xp[-1]), fp[-1] if right is None else right, y)

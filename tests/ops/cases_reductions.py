@@ -181,3 +181,4 @@ case("interp", _x.reshape(2, 3), _xp, normal(4), left=7.0, right=-3, label="ends
 case("interp", _x, _xp, normal(4), left=normal(seed=1), right=normal(seed=2), label="end-arrays")
 case("interp", np.array(0.4), _xp, normal(4), label="0-d")
 case("interp", np.array([0.4, 2.0]), [1], normal(1), label="single")
+case("interp", _x, _xp, complex_normal(4), label="complex")
