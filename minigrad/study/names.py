@@ -14,13 +14,16 @@ from minigrad.study.walk import Record, call_of, edges_of, operands
 class Names:
     """Paths of modules and names of parameters in a record, as seen from the outermost modules that were called.
 
-    With several of these, each path begins with its module's class.
+    With several of these, each path begins with its module's class. model: as seen from this one, if it is given.
     """
 
-    def __init__(self, record: Record):
+    def __init__(self, record: Record, model: Module | None = None):
         called = {id(m): m for node in record.calls for m in call_of(node).modules}
         self._inside = record.inside
-        self.roots = list(_outermost(list(called.values())))
+        self._model = model
+        known = [] if model is None else list(model.modules())
+        others = [m for m in called.values() if not any(m is inner for inner in known)]
+        self.roots = [*known[:1], *_outermost(others)]
         self.modules: dict[str, Module] = {}
         self._path_of: dict[int, str] = {}
         self._name_of: dict[Node, str] = {}
@@ -36,11 +39,11 @@ class Names:
         self._name_other_leaves(record)
 
     def _prefixes(self) -> Iterator[str]:
-        if len(self.roots) == 1:
-            yield ""
-            return
         times: dict[str, int] = {}
         for root in self.roots:
+            if len(self.roots) == 1 or root is self._model:
+                yield ""
+                continue
             kind = type(root).__name__
             times[kind] = times.get(kind, 0) + 1
             yield kind if times[kind] == 1 else f"{kind}{times[kind]}"
