@@ -2,7 +2,7 @@
 
 from minigrad.study.bookkeeping import ledger
 from minigrad.study.capture import capture, patch, points, stop_gradient
-from minigrad.study.graph import calls, recording
+from minigrad.study.graph import calls, graph, recording
 from minigrad.study.norms import grad_norms, grad_summary
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "capture",
     "grad_norms",
     "grad_summary",
+    "graph",
     "ledger",
     "patch",
     "points",
