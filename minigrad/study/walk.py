@@ -191,7 +191,7 @@ def back_through(record: Record, node: Node, g: Any, hooks: bool = True) -> Step
         return Step(node, g, record.inside[node], g)
     edges = edges_of(node)
     gradients = vjp(node, g) if hooks or isinstance(node.op, Op) else g
-    return Step(node, g, edges, [None if ge is None else _fitted(ge, e, node) for e, ge in zip(edges, gradients)])
+    return Step(node, g, edges, [None if ge is None else fitted(ge, e, node) for e, ge in zip(edges, gradients)])
 
 
 def vjp(node: Node, g: Any) -> Sequence[Array | None]:
@@ -206,7 +206,8 @@ def vjp(node: Node, g: Any) -> Sequence[Array | None]:
         state.recording = was_recording
 
 
-def _fitted(g: Array, edge: Node, node: Node) -> Array:
+def fitted(g: Array, edge: Node, node: Node) -> Array:
+    """A gradient as the engine adds it to an operand: summed over broadcast axes, in the dtype of the operand."""
     with np.errstate(all="ignore"):
         g = g if g.shape == edge.shape else _sum_to(g, edge.shape, node)
         return g if g.dtype == edge.dtype else _cast(g, edge.dtype)
