@@ -141,12 +141,8 @@ def _like(g: Any, old: Array | None, who: str) -> Array | None:
 
 
 def _for_hooks(g: Array, recorded: bool) -> Array:
-    """In a recorded pass a Tensor; else a view that fails a hook that writes to it, since others may hold the array."""
-    if recorded:
-        return g if isinstance(g, Tensor) else wrap(np.asarray(g), None)
-    view = np.asarray(g).view()
-    view.flags.writeable = False
-    return view
+    """A gradient as hooks get it: a Tensor in a recorded pass, an array in a plain one."""
+    return wrap(np.asarray(g), None) if recorded and not isinstance(g, Tensor) else g
 
 
 AtGradients: TypeAlias = "Callable[[tuple[Array | None, ...]], tuple[Array | None, ...]]"
@@ -178,7 +174,7 @@ class _Passage:
         gradients: list[Array | None] = [None] * self._n
         for index, i in enumerate(self._tracked):
             if index in self._reached:
-                gradients[i] = _for_hooks(g[index], recorded)
+                gradients[i] = _for_hooks(g[index], recorded)  # an array cannot be written to: a hook has seen it
         self._reached = set()
         returned = self._at_gradients(tuple(gradients))
         return [returned[i] for i in self._tracked]

@@ -573,6 +573,7 @@ def test_forward_hooks_see_inputs_and_output_and_may_replace_it(no_observers):
         handle.remove()
     np.testing.assert_array_equal(layer(x).data, plain)
     assert len(seen) == 4
+    assert not set(handles) & set(engine.observers)
     assert "_hooks" not in vars(layer)
 
 
@@ -682,11 +683,15 @@ def test_backward_hooks_with_inputs_that_are_not_used_and_outputs_of_any_nesting
     handle = module.register_full_backward_hook(log_of(module, log, "nested"))
     x, y = (mg.tensor([1.0], requires_grad=True) for _ in range(2))
     output = module(x, y)
-    (output["a"][1] + output["b"]).sum().backward()
+    (output["a"][1] + output["b"]).sum().backward(retain_graph=True)
+    output["a"][0].sum().backward()
     handle.remove()
     one = np.array([1.0])
-    assert_same_log(log, [("nested", (np.array([7.0]), None), (None, one, one))])
-    assert x.grad == 7
+    assert_same_log(
+        log,
+        [("nested", (np.array([7.0]), None), (None, one, one)), ("nested", (np.array([2.0]), None), (one, None, None))],
+    )
+    assert x.grad == 7 + 2
     assert y.grad is None  # as without the hook
 
 
@@ -701,9 +706,13 @@ def test_a_gradient_that_goes_around_the_outputs_is_no_call_of_the_hook(no_obser
     x = mg.tensor([1.0], requires_grad=True)
     module(x)
     module.inner.sum().backward()
-    handle.remove()
     assert log == []
     assert x.grad == 2
+    module(x).sum().backward(retain_graph=True)
+    module.inner.sum().backward()  # nor after a pass that was one
+    handle.remove()
+    assert len(log) == 1
+    assert x.grad == 2 + 6 + 2
 
 
 def test_backward_hooks_fire_once_a_call_and_once_a_pass(no_observers):
@@ -730,6 +739,10 @@ def test_backward_hooks_under_no_grad_and_in_recorded_passes(no_observers):
     handle = module.register_full_backward_hook(lambda module, gi, go: kinds.append((type(gi[0]), type(go[0]))))
     with mg.no_grad():
         assert module(mg.tensor(2.0, requires_grad=True)).item() == 8
+        same, x = nn.Sequential(), mg.tensor(2.0, requires_grad=True)
+        also = same.register_full_backward_hook(lambda *a: None)
+        assert same(x) is x
+        also.remove()
     assert kinds == []
     assert mg.grad(module)(2.0) == 12
     assert kinds == [(np.ndarray, np.ndarray)]
@@ -772,6 +785,19 @@ def test_replacements_of_gradients():
             assert x.grad is None
         else:
             np.testing.assert_array_equal(x.grad, wanted)
+
+
+def test_a_replacement_for_an_input_that_has_no_gradient_is_not_used():
+    class Product(nn.Module):
+        def forward(self, x, y, z):
+            return x * y
+
+    module = Product()
+    module.register_full_backward_hook(lambda module, gi, go: (gi[0] * 2, np.ones(1), np.ones(1)))
+    x, z = (mg.tensor([1.0], requires_grad=True) for _ in range(2))
+    module(x, np.array([3.0]), z).sum().backward()
+    assert x.grad == 6
+    assert z.grad is None
 
 
 def test_a_hook_that_writes_into_a_gradient_fails():

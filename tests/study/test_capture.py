@@ -495,6 +495,14 @@ def test_the_gradient_of_one_run_says_nothing_about_another():
         model(random(1, 2), steps=1)
     assert caught["state"].calls[0].reason is None
     assert "backward was not run" in caught["state"].calls[1].reason
+    layer, x = layer_of(), random(BATCH, N, DIM)
+    with capture(layer, "v") as caught:
+        layer(x, need_weights=True)[1][0, 0, 0, 0].backward()
+        layer(x)
+    assert [call.reason for call in caught["v"].calls] == [
+        "no path leads here from what backward was run on",
+        "backward was not run on anything computed from the model's output",
+    ]
 
 
 def test_reasons_of_points_that_were_not_passed_or_have_no_history():
