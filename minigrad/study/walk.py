@@ -62,23 +62,27 @@ class Step(NamedTuple):
     gradients: Sequence[Array | None]
 
 
-def record_of(y: Tensor | Node, purpose: str) -> Record:
+def record_of(y: Tensor, purpose: str) -> Record:
     """The complete record of what led to y.
 
     purpose: who needs it, for the errors. Raises RuntimeError if y has no graph, if a call in it was made outside
     study.recording(), or if an operand has been written in place since.
     """
-    root = y if isinstance(y, Node) else y._node
-    if root is None:
+    if y._node is None:
         raise RuntimeError(
             f"{purpose} needs a tensor with a recorded graph, and this one has none: compute it from a tensor with "
             "requires_grad=True, outside no_grad"
         )
+    return record_with(_in_order([y._node], 0), purpose)
+
+
+def record_with(nodes: Sequence[Node], purpose: str) -> Record:
+    """The record of these nodes, of which the last is the root; errors as record_of."""
     inside: dict[Node, list[Node]] = {}
-    nodes = _opened(_in_order([root], 0), inside)
-    for node in nodes:
+    opened = _opened(nodes, inside)
+    for node in opened:
         _check(node, purpose)
-    return Record(root, nodes, inside)
+    return Record(nodes[-1], opened, inside)
 
 
 def call_of(node: Node) -> Call:
@@ -162,19 +166,19 @@ def complete() -> Iterator[None]:
 # --- back --------------------------------------------------------------------------------------------------------
 
 
-def pull_back(record: Record, cotangent: Array) -> Iterator[Step]:
+def pull_back(record: Record, cotangent: Array, hooks: bool = True) -> Iterator[Step]:
     """The steps of a backward pass from the root, each with what backward() would have computed there.
 
-    Hooks on tensors and modules are called as in backward().
+    hooks: call those on tensors and modules, as in backward().
     """
     waiting: dict[Node, Any] = {record.root: cotangent}
     for node in reversed(record.nodes):
         g = waiting.pop(node, None)
         if g is None:
             continue
-        if type(g) is not list and node.notes is not None and node.notes.hooks:
+        if hooks and type(g) is not list and node.notes is not None and node.notes.hooks:
             g = _run_hooks(node, g, False)
-        step = back_through(record, node, g)
+        step = back_through(record, node, g, hooks)
         for edge, ge in zip(step.edges, step.gradients):
             if ge is not None:
                 add_to(waiting, edge, node, ge)
@@ -252,7 +256,7 @@ def call_again(node: Node) -> Node:
     return again
 
 
-def replay(record: Record, convert: Callable[[Any], Any]) -> dict[Node, Tensor]:
+def replayed(record: Record, convert: Callable[[Any], Any]) -> dict[Node, Tensor]:
     """All calls again, from leaves and constants that have been converted: for each node of one value its new tensor.
 
     For a call with several outputs, those of its output nodes.
@@ -268,7 +272,9 @@ def replay(record: Record, convert: Callable[[Any], Any]) -> dict[Node, Tensor]:
                 again[node] = several[call][node.index]
             else:  # of a node through which tensors pass on to a module's hooks
                 edge = edges_of(call)[node.index]
-                again[node] = again[edge] if edge in again else _as_leaf(convert(call_of(call).arguments[node.index]))
+                if edge not in again:
+                    again[edge] = _as_leaf(convert(call_of(call).arguments[node.index]))
+                again[node] = again[edge]
         elif node.op is None and node.edges:
             again[node] = again[node.edges[0]]
         elif isinstance(node.op, Op):
