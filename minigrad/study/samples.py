@@ -7,7 +7,9 @@ what is computed from parameters alone) meets what belongs to single samples, th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -66,6 +68,60 @@ def per_sample_grads(model: Module, loss_fn: LossFn, x: Any, y: Any) -> dict[str
         name: found[node] if node in found else np.zeros((batch, *node.shape), node.dtype)
         for name, node in parameters.items()
     }
+
+
+@dataclass(frozen=True)
+class GradNoise:
+    """How much the gradients of single samples differ; what `grad_noise` returns.
+
+    Each sample, times the size of the batch, is an estimate of the batch's gradient G, which is their mean.
+
+    norms: the length of each sample's estimate, (batch,). variance: of the estimates, unbiased, an array a parameter.
+    signal_to_noise: |G| over the estimates' standard deviation, an array a parameter (inf where there is no noise, 0
+    where there is no signal either). noise_scale: tr(variance) / |G|^2, the size of batch above which more samples
+    hardly make a better gradient. cosine: between the gradients of each two samples, (batch, batch), NaN for one of
+    length 0.
+    """
+
+    norms: np.ndarray
+    variance: dict[str, np.ndarray]
+    signal_to_noise: dict[str, np.ndarray]
+    noise_scale: float
+    cosine: np.ndarray
+
+
+def grad_noise(per_sample: Mapping[str, np.ndarray]) -> GradNoise:
+    """The noise in the gradients of samples that `per_sample_grads` returned: arrays (batch, *shape), by name.
+
+    The noise scale is the simple one of McCandlish et al. 2018, arXiv:1812.06162, equation 2.9, with unbiased estimates
+    of both of its parts (their appendix A.1): |mean|^2 alone is too large by tr(variance) / batch. It is inf when the
+    batch is too small to tell G from 0. ValueError for fewer than two samples.
+
+    >>> noise = grad_noise({"w": np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])})
+    >>> noise.variance["w"], noise.noise_scale
+    (array([3., 3.]), 1.0)
+    """
+    batches = {name: len(gradient) for name, gradient in per_sample.items()}
+    batch = min(batches.values(), default=0)
+    if batch < 2 or len(set(batches.values())) > 1:
+        raise ValueError(f"noise is told from two samples or more, as many for each parameter, not from {batches}")
+    estimates = {name: batch * np.asarray(gradient, float) for name, gradient in per_sample.items()}
+    flat = [estimate.reshape(batch, -1) for estimate in estimates.values()]
+    products = sum((each @ each.T for each in flat), np.zeros((batch, batch)))
+    norms = np.sqrt(np.diag(products))
+    variance = {name: estimate.var(0, ddof=1) for name, estimate in estimates.items()}
+    trace = sum(float(v.sum()) for v in variance.values())
+    signal = float(products.mean()) - trace / batch
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = {name: np.abs(e.mean(0)) / np.sqrt(variance[name]) for name, e in estimates.items()}
+        cosine = products / np.outer(norms, norms)
+    return GradNoise(
+        norms=norms,
+        variance=variance,
+        signal_to_noise={name: np.where(np.isnan(ratio), 0.0, ratio) for name, ratio in ratios.items()},
+        noise_scale=trace / signal if signal > 0 else math.inf,
+        cosine=cosine,
+    )
 
 
 def _pull_back(graph: SampleGraph) -> dict[Node, np.ndarray]:

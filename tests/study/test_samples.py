@@ -358,3 +358,60 @@ def test_what_loss_fn_and_its_inputs_must_be():
         study.per_sample_grads(model, lambda model, x, y: model(x).sum(), {"x": x, "total": 4}, None)
     with pytest.raises(ValueError, match="hides the calls inside it"):
         study.per_sample_grads(model, lambda model, x, y: mg.checkpoint(model)(x).sum(), x, None)
+
+
+# --- noise -------------------------------------------------------------------------------------------------------
+
+
+def test_noise_against_a_loop():
+    rng = np.random.default_rng(15)
+    parts = {"a": rng.standard_normal((5, 2, 3)) + 1, "b": rng.standard_normal((5, 4)).astype(np.float32) - 2}
+    noise = study.grad_noise(parts)
+    flat = np.array([np.concatenate([parts["a"][i].ravel(), parts["b"][i]]) * 5 for i in range(5)], float)
+    mean = flat.sum(0) / 5
+    covariance = np.cov(flat.T)
+    np.testing.assert_allclose(noise.norms, np.linalg.norm(flat, axis=1))
+    np.testing.assert_allclose(np.concatenate([v.ravel() for v in noise.variance.values()]), np.diag(covariance))
+    ratio = np.abs(mean) / np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(np.concatenate([v.ravel() for v in noise.signal_to_noise.values()]), ratio)
+    for i in range(5):
+        for j in range(5):
+            cosine = flat[i] @ flat[j] / np.linalg.norm(flat[i]) / np.linalg.norm(flat[j])
+            assert noise.cosine[i, j] == pytest.approx(cosine)
+    # Appendix A.1 of the paper, with batches of 1 and of 5.
+    big, small = mean @ mean, np.mean([row @ row for row in flat])
+    signal, trace = (5 * big - small) / (5 - 1), (small - big) / (1 - 1 / 5)
+    assert noise.noise_scale == pytest.approx(trace / signal)
+
+
+def test_the_noise_scale_of_known_noise():
+    rng = np.random.default_rng(16)
+    batch, mean, deviation = 4000, np.array([1.0, -2.0, 0.5]), np.array([3.0, 1.0, 2.0])
+    estimates = mean + deviation * rng.standard_normal((batch, 3))
+    noise = study.grad_noise({"w": estimates / batch})
+    assert noise.noise_scale == pytest.approx((9 + 1 + 4) / (1 + 4 + 0.25), rel=0.1)
+    np.testing.assert_allclose(noise.variance["w"], deviation**2, rtol=0.1)
+
+
+def test_the_noise_scale_is_unbiased_for_small_batches():
+    rng = np.random.default_rng(17)
+    noises = [study.grad_noise({"w": (1 + rng.standard_normal((8, 50))) / 8}) for _ in range(200)]
+    assert np.mean([noise.noise_scale for noise in noises]) == pytest.approx(1.0, rel=0.05)  # plain |mean|^2: 0.89
+
+
+def test_no_noise_and_no_signal():
+    noise = study.grad_noise({"w": np.array([[2.0, 0.0], [2.0, 0.0]])})
+    assert noise.noise_scale == 0
+    np.testing.assert_array_equal(noise.signal_to_noise["w"], [np.inf, 0])
+    noise = study.grad_noise({"w": np.array([[1.0], [-1.0], [0.0]])})
+    assert noise.noise_scale == np.inf
+    np.testing.assert_array_equal(noise.cosine, [[1, -1, np.nan], [-1, 1, np.nan], [np.nan] * 3])
+
+
+def test_noise_needs_two_samples():
+    with pytest.raises(ValueError, match="two samples or more"):
+        study.grad_noise({"w": np.ones((1, 2))})
+    with pytest.raises(ValueError, match="two samples or more"):
+        study.grad_noise({})
+    with pytest.raises(ValueError, match="as many for each"):
+        study.grad_noise({"w": np.ones((3, 2)), "b": np.ones((2, 2))})
