@@ -19,6 +19,8 @@ from experiments import pictures, splits
 from experiments.data.errors import DataError
 from experiments.data.files import sha256
 from experiments.per_vector import PerVectorTask
+from experiments.report import build as report
+from experiments.report.recorder import Recorder
 from experiments.runs import Run, versions
 from experiments.seq2seq import Seq2SeqTask
 from experiments.settings import UsageError, add_options
@@ -86,6 +88,8 @@ def _dispatch(argv: list[str]) -> None:
         _run_scenario(TASKS[argv[0]], argv[1:])
     elif argv and argv[0] == "predict":
         _predict(argv[1:])
+    elif argv and argv[0] == "report":
+        _report(argv[1:])
     else:
         _run_all(argv)
 
@@ -247,12 +251,14 @@ def _train(run: Run, config: dict[str, Any], task: Task) -> dict[str, Any]:
             were = "label in {} does" if count == 1 else "labels in {} do"
             print(f"{count} {were.format(split)} not occur in train; counted as wrong", file=sys.stderr)
     mg.seed(task.settings.seed)
-    training = Training(task)
+    recorder = Recorder(task, run.path)
+    training = Training(task, recorder)
     run.restore(training)
     run.save(training)
     run.write_json("vocabulary.json", task.labeller.to_json())
     training.run(run.save)
     run.save_weights(task.model)
+    recorder.finish()
     task.model.eval()
     metrics = {split: task.evaluate(split) for split in unknown}
     if pictures.available():
@@ -274,6 +280,7 @@ def _train(run: Run, config: dict[str, Any], task: Task) -> dict[str, Any]:
         "versions": versions(),
         "files": config["files"],
     }
+    report.write(run, task.model, result)
     run.write_json("result.json", result)
     return {**result, "run": str(run.path)}
 
@@ -330,7 +337,7 @@ def _run_all(argv: list[str]) -> None:
     parser.add_argument("--out", type=Path, help="directory for the runs (default: runs/all-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run, of any kind, that was stopped")
     if argv and not argv[0].startswith("-"):
-        raise UsageError(f"there is no {argv[0]!r}: choose {', '.join(TASKS)}, predict, or nothing at all")
+        raise UsageError(f"there is no {argv[0]!r}: choose {', '.join(TASKS)}, predict, report, or nothing at all")
     options = _new_or_resumed(parser, argv)
     if "resume" in options:
         return _resume(options["resume"])
@@ -370,7 +377,24 @@ def _go_on_with_all(run: Run, config: dict[str, Any]) -> None:
     )
 
 
-# --- prediction --------------------------------------------------------------------------------------------------
+# --- of a finished run -------------------------------------------------------------------------------------------
+
+
+def _report(argv: list[str]) -> None:
+    parser = _Parser(prog="python -m experiments report", description="Write a finished run's report.html anew.")
+    parser.add_argument("run", type=Path, help="the run's directory")
+    run = Run.open(parser.parse_args(argv).run)
+    config = _config_of(run)
+    _one_model(run, config)
+    print(report.write(run, _labeller(run, config).model, run.read_json("result.json")))
+
+
+def _one_model(run: Run, config: Mapping[str, Any]) -> None:
+    """UsageError for a run of several models."""
+    if config["scenario"] == "all":
+        raise UsageError(f"{run.path} is several runs: name one of them, such as {run.path / 'per-vector-attention'}")
+    if config["folds"] is not None:
+        raise UsageError(f"{run.path} is a cross-validation: name one of its models, such as {run.path / 'fold-1'}")
 
 
 def _predict(argv: list[str]) -> None:
@@ -380,10 +404,7 @@ def _predict(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     run = Run.open(options.run)
     config = _config_of(run)
-    if config["scenario"] == "all":
-        raise UsageError(f"{run.path} is several runs: name one of them, such as {run.path / 'per-vector-attention'}")
-    if config["folds"] is not None:
-        raise UsageError(f"{run.path} is a cross-validation: name one of its models, such as {run.path / 'fold-1'}")
+    _one_model(run, config)
     if not options.input.strip():
         raise UsageError("there is nothing to label: the input is empty")
     for line in _labeller(run, config).predict(options.input):

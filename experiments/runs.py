@@ -3,6 +3,8 @@
 config.json      what was asked for; enough to start again        history.csv   a row an epoch
 vocabulary.json  what the model reads and says                    result.json   the scores, written last
 checkpoint.npz   everything that training needs to go on          weights.npz   the best weights
+initial.npz      the first weights, and the report's examples     recording.npz what was noted while training
+report.html      the report, made of these files
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ class Run:
         return content
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        self._write(name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        self.write_text(name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
     def save(self, training: Training) -> None:
         """The checkpoint, and the history for people to read."""
@@ -95,7 +97,7 @@ class Run:
             writer = csv.DictWriter(text, list(training.history[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(training.history)
-            self._write("history.csv", text.getvalue())
+            self.write_text("history.csv", text.getvalue())
 
     def restore(self, training: Training) -> None:
         """Back to where the last checkpoint was written, if there is one."""
@@ -123,7 +125,7 @@ class Run:
             reason = str(error).removeprefix(f"{self.path / name} ")
             raise UsageError(f"{self.path / name} cannot be used: {reason}") from None
 
-    def _write(self, name: str, text: str) -> None:
+    def write_text(self, name: str, text: str) -> None:
         """All or nothing."""
         temporary = self.path / f".{name}.part"
         with open(temporary, "w", encoding="utf-8") as file:

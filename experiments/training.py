@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from experiments.report.recorder import Recorder
 from experiments.task import Task
 from minigrad import nn, optim
 from minigrad import random as mg_random
@@ -17,11 +18,11 @@ from minigrad import random as mg_random
 class Training:
     """All that changes while a model is trained; a checkpoint holds all of it: resuming changes nothing."""
 
-    def __init__(self, task: Task):
+    def __init__(self, task: Task, recorder: Recorder | None = None):
         s = task.settings
-        self.task = task
+        self.task, self.recorder = task, recorder
         self.rng = np.random.default_rng([s.seed, 1])
-        steps = s.epochs * len(task.batches(np.random.default_rng([s.seed, 2])))
+        self.steps = steps = s.epochs * len(task.batches(np.random.default_rng([s.seed, 2])))
         self.optimizer = optim.AdamW(_groups(task.model, s.weight_decay), lr=s.lr, betas=(0.9, s.beta2))
         warmup = min(round(s.warmup * steps), steps - 1)
         self.schedule = optim.Schedule(self.optimizer, decay=s.decay, warmup=warmup, total=steps)
@@ -47,6 +48,8 @@ class Training:
                 row = {"epoch": self.epoch + 1, "loss": loss, "lr": self.optimizer.groups[0]["lr"], **scores}
                 self.history.append({**row, "seconds": self.seconds})
                 self._keep_if_best()
+                if self.recorder is not None:
+                    self.recorder.epoch(self)
                 save(self)
                 bar.update()
                 bar.set_postfix({"loss": f"{loss:.3f}", **_shown(scores)})
@@ -62,8 +65,11 @@ class Training:
             self.optimizer.zero_grad()
             loss = self.task.loss(batch, self.rng)
             loss.backward()
-            optim.clip_grad_norm(parameters, s.clip, error_if_nonfinite=True)
-            self.optimizer.step()
+            norm = optim.clip_grad_norm(parameters, s.clip, error_if_nonfinite=True)
+            if self.recorder is None:
+                self.optimizer.step()
+            else:
+                self.recorder.step(self, self.epoch * len(batches) + i, norm)
             self.schedule.step()
             if self.average is not None:
                 self.average.update()
@@ -104,6 +110,7 @@ class Training:
             "average": self.average.state_dict() if self.average is not None else None,
             "history": self.history,
             "seconds": self.seconds,
+            "recorder": self.recorder.state_dict() if self.recorder is not None else None,
             "rng": mg_random.get_state(self.rng),
             "minigrad_rng": mg_random.get_state(),
         }
@@ -116,6 +123,8 @@ class Training:
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         self.history, self.seconds = state["history"], state["seconds"]
+        if self.recorder is not None:
+            self.recorder.load_state_dict(state["recorder"])
         mg_random.set_state(state["rng"], self.rng)
         mg_random.set_state(state["minigrad_rng"])
 

@@ -43,6 +43,7 @@ def assert_refused(done, reason):
 
 PICTURES = {f"{name}.{suffix}" for name in ("curves", "attention") for suffix in ("png", "svg")}
 LEFT = {"config.json", "vocabulary.json", "checkpoint.npz", "history.csv", "weights.npz", "result.json"} | PICTURES
+LEFT |= {"initial.npz", "recording.npz", "report.html"}
 METRICS = {
     "conllu": {"accuracy", "accuracy_ambiguous", "accuracy_unknown"},
     "ts": {"accuracy"},

@@ -27,6 +27,7 @@ def state_of(path):
     """All that two equal runs have in common: weights and checkpoint in bits, scores, and the names of the files."""
     checkpoint = saving.load_checkpoint(path / "checkpoint.npz")
     checkpoint.pop("seconds")
+    checkpoint["recorder"].pop("seconds")
     for row in checkpoint["history"]:
         del row["seconds"]
     rows = list(csv.DictReader((path / "history.csv").read_text().splitlines()))
@@ -183,11 +184,11 @@ def test_ctrl_c_at_every_step_of_writing(name, after, files, call, shape, tmp_pa
             assert name == "fsync" or not after
             assert not (path / "checkpoint.npz").exists()  # it had not begun
     assert done.status == 0
-    assert stops >= 8  # config, three checkpoints, two histories, vocabulary, weights, result
+    assert stops >= 11  # config, initial, three checkpoints, two histories, vocabulary, weights, recording, report, result
 
 
 @POSIX
-@pytest.mark.parametrize("n", [2, 8, 13])  # the first checkpoint, the last, the result
+@pytest.mark.parametrize("n", [4, 10, 17, 18])  # the first checkpoint, the last, the report, the result
 def test_killed_in_the_midst_of_writing(n, files, shape, tmp_path, call, environment, no_pictures):
     words = [str(w) for w in ("per-vector", "--train", files / "test.conllu", *shape, *WORDS, "--epochs", 2)]
     assert call(*words, "--out", tmp_path / "whole").status == 0

@@ -1,0 +1,469 @@
+"use strict";
+(() => {
+// --- making elements ---------------------------------------------------------------------------------------------
+const $ = (id) => document.getElementById(id);
+const report = JSON.parse($("data").textContent);
+const add = (node, kids) => { node.append(...kids.flat(9).filter((kid) => kid !== null && kid !== undefined && kid !== false)); return node; };
+const make = (ns) => (tag, attributes = {}, ...kids) => {
+  const node = ns ? document.createElementNS(ns, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  return add(node, kids);
+};
+const el = make(), svg = make("http://www.w3.org/2000/svg");
+const range = (n) => Array.from({ length: n }, (_, i) => i);
+const sum = (xs) => xs.reduce((a, b) => a + b, 0);
+
+// --- numbers -----------------------------------------------------------------------------------------------------
+let allDigits = false;
+const text = (v) => {
+  if (v === null || v === undefined || Number.isNaN(v)) return "not kept";
+  if (allDigits || !Number.isFinite(v)) return String(v).replace("-", "−").replace("e−", "e-").replace(/^−/, "−");
+  const size = Math.abs(v);
+  if (size === 0) return "0";
+  const s = size >= 1e-3 && size < 1e5 ? v.toFixed(size < 100 ? 4 : 1) : v.toExponential(2);
+  return s.replaceAll("-", "−");
+};
+const num = (v) => el("data", { value: String(v), class: "n" }, text(v));
+const rough = (v) => Math.abs(v) === 0 ? "0" : v.toExponential(0).replaceAll("-", "−");
+
+// --- tensors -----------------------------------------------------------------------------------------------------
+const cache = new Map();
+function tensor(name) {
+  if (cache.has(name)) return cache.get(name);
+  const packed = report.tensors[name];
+  if (!packed) return null;
+  const bytes = Uint8Array.from(atob(packed.b64), (c) => c.charCodeAt(0)).buffer;
+  const data = packed.dtype === "float64" ? new Float64Array(bytes) : packed.dtype === "float32" ? new Float32Array(bytes) : new Int8Array(bytes);
+  const at = (...index) => data[index.reduce((place, i, axis) => place * packed.shape[axis] + i, 0)];
+  const found = { shape: packed.shape, data, at };
+  cache.set(name, found);
+  return found;
+}
+
+// --- mathematics -------------------------------------------------------------------------------------------------
+const mi = (x) => `<mi>${x}</mi>`, mn = (x) => `<mn>${x}</mn>`, mo = (x) => `<mo>${x}</mo>`;
+const row = (...xs) => `<mrow>${xs.join("")}</mrow>`;
+const index = (...xs) => row(xs.map((x) => (typeof x === "number" ? mn(x + 1) : mi(x))).join(mo(",")));
+const vec = (x, i, c) => c === undefined ? `<msup>${mi(x)}${index(i)}</msup>` : `<msubsup>${mi(x)}${index(c)}${index(i)}</msubsup>`;
+const sub = (x, ...i) => `<msub>${mi(x)}${index(...i)}</msub>`;
+const prime = (...i) => `<msubsup>${mi("α")}${index(...i)}${mo("′")}</msubsup>`;
+const big = (i, x) => row(`<munder>${mo("∑")}${mi(i)}</munder>`, x);
+const frac = (a, b) => `<mfrac>${row(a)}${row(b)}</mfrac>`;
+const par = (x) => frac(row(mo("∂"), mi("L")), row(mo("∂"), x));
+const weight = (x, d, c) => `<msubsup>${mi("W")}${index(d, c)}${mi(x)}</msubsup>`;
+const root = `<msqrt>${mi("d")}</msqrt>`;
+const exp = (x) => `<msup>${mi("e")}${row(x)}</msup>`;
+const math = (x, block) => { const t = document.createElement("template"); t.innerHTML = `<math${block ? ' display="block"' : ""}>${row(x)}</math>`; return t.content.firstChild; };
+
+// --- the state of the walk, which lives in the URL ---------------------------------------------------------------
+const walks = report.walks, start = report.start;
+const state = { step: 0, walk: 0, head: 0, query: 0, key: 0, component: 0, dim: 0, matrix: 0, whatif: 0, ...start };
+const limits = () => {
+  const w = walks[state.walk], t = report.tokens[w.probe];
+  const keys = w.cross ? t.keys : t.queries;
+  return { walk: walks.length, head: w.heads, query: t.queries.length, key: keys.length, component: w.key_dim, dim: w.featured.length, matrix: 2, whatif: 2 };
+};
+const wrap = (x, n) => ((x % n) + n) % n;
+function fromHash() {
+  if (!location.hash.startsWith("#step=")) return false;
+  for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
+    if (name in state && /^\d+$/.test(value)) state[name] = Number(value);
+  }
+  return true;
+}
+function toHash() {
+  const hash = "#" + new URLSearchParams(Object.entries(state).map(([name, value]) => [name, String(value)]));
+  try { history.replaceState(null, "", hash); } catch { location.hash = hash; }
+}
+
+// --- one layer's numbers -----------------------------------------------------------------------------------------
+function here() {
+  const w = walks[state.walk], t = report.tokens[w.probe];
+  const own = `${w.snapshot}/${w.probe}/${w.layer}.`, shared = `${w.snapshot}/${w.layer}.`;
+  const get = (name) => tensor(own + name) || tensor(shared + name);
+  const n = t.queries.length, keys = w.cross ? t.keys : t.queries, m = keys.length;
+  const width = get("v").shape[2];
+  const distance = (i, j) => Math.min(Math.max(j - i - (m - n), -w.clip), w.clip) + w.clip;
+  const hidden = (h, i, j) => get("attn").at(h, i, j) === 0;
+  return { ...w, t, get, n, m, width, distance, hidden, queries: t.queries, keyNames: keys, loss: report.losses[`${w.snapshot}/${w.probe}`] };
+}
+
+// --- the steps ---------------------------------------------------------------------------------------------------
+// Each: key, side, node (of the diagram), chip and name, title, say (words), math, head and rows (label, operands, term; the
+// terms' sum is the value), value, kept (whether minigrad captured that value), from (steps that made the operands),
+// check (a difference of the loss), matrix (how the number stands in the whole).
+function stepsOf(L, s) {
+  const { get, n, m, width, key_dim: dk, scale } = L;
+  const h = s.head, i = s.query, j = s.key, c = s.component, cv = c % width, f = s.dim, d = L.featured[f];
+  const hc = h * dk + c, hv = h * width + cv;
+  const Q = get("q"), K = get("k"), V = get("v"), S = get("scores"), A = get("attn"), B = get("b"), X = get("x"), C = L.cross ? get("context") : X;
+  const dQ = get("q.grad"), dK = get("k.grad"), dV = get("v.grad"), dS = get("scores.grad"), dA = get("attn.grad"), dB = get("b.grad");
+  const W = { q: get("query.weight"), k: get("key.weight"), v: get("value.weight"), o: get("output.weight") };
+  const who = (i) => `“${L.queries[i]}” (${i + 1})`, whom = (j) => `“${L.keyNames[j]}” (${j + 1})`;
+  const fd = (name, ...at) => { const t = get(name + ".fd"); return t ? t.at(...at) : null; };
+  const scaled = scale !== 1, over = scaled ? row(mo("/"), root) : "";
+  const heads = L.heads > 1 ? ` In head ${h + 1} of ${L.heads}.` : "";
+  const seen = range(m).filter((j) => !L.hidden(h, i, j));
+  const steps = [];
+  const step = (side, key, node, chip, title, rest) => steps.push({ side, key, node, chip, title, kept: true, from: [], check: null, ...rest });
+  const mat = (name, rows, cols, at) => ({ name, rows, cols, at });
+  const product = (formula, left, right, out, r, k) => ({ formula, left: { ...left, row: r }, right: { ...right, col: k }, out: { ...out, cell: [r, k] } });
+  const columns = (formula, ...all) => ({ formula, all: all.map((one) => ({ ...one, col: i, cell: one.mark ? [j, i] : undefined })) });
+  const M = {
+    K: mat("K", dk, m, (r, k) => K.at(h, k, r)), KT: mat("Kᵀ", m, dk, (r, k) => K.at(h, r, k)), Q: mat("Q", dk, n, (r, k) => Q.at(h, k, r)), V: mat("V", width, m, (r, k) => V.at(h, k, r)), VT: mat("Vᵀ", m, width, (r, k) => V.at(h, r, k)),
+    A: mat("A", m, n, (r, k) => S.at(h, k, r)), P: mat("A′", m, n, (r, k) => A.at(h, k, r)), PT: mat("A′ᵀ", n, m, (r, k) => A.at(h, r, k)), O: mat("O", width, n, (r, k) => B.at(k, h * width + r)),
+    dQ: mat("dQ", dk, n, (r, k) => dQ.at(h, k, r)), dK: mat("dK", dk, m, (r, k) => dK.at(h, k, r)), dV: mat("dV", width, m, (r, k) => dV.at(h, k, r)), dA: mat("dA", m, n, (r, k) => dS.at(h, k, r)), dAT: mat("dAᵀ", n, m, (r, k) => dS.at(h, r, k)),
+    dP: mat("dA′", m, n, (r, k) => dA.at(h, k, r)), dO: mat("dO", width, n, (r, k) => dB.at(k, h * width + r)),
+    I: mat("I", L.whole ? X.shape[1] : 0, n, (r, k) => X.at(k, r)), J: mat(L.cross ? "E" : "I", L.whole ? C.shape[1] : 0, m, (r, k) => C.at(k, r)),
+  };
+  const source = L.cross ? "e" : "a";
+
+  // Forward.
+  const project = (x, node, w, from, to, at, names, wide, col, mats) => L.whole && step("f", x, node, x, `${({ q: "Query", k: "Key", v: "Value" })[x]} of ${names(at)}`, {
+    say: `${({ q: "What this vector asks for", k: "What this vector offers to be found by", v: "What this vector answers with" })[x]}: component ${(x === "v" ? cv : c) + 1} of ${wide}, one column of the weights times the vector.${heads}`,
+    math: row(vec(x, at, x === "v" ? cv : c), mo("="), big("d", row(weight(x, "d", x === "v" ? cv : c), vec(from === X && x === "q" ? "a" : source, at, "d")))),
+    head: ["component d", x === "q" ? `a of ${names(at)}` : `${source} of ${names(at)}`, `W${x}`, "product"],
+    rows: range(from.shape[1]).map((d) => [d + 1, from.at(at, d), w.at(d, col), from.at(at, d) * w.at(d, col)]),
+    value: to.at(h, at, x === "v" ? cv : c), symbol: vec(x, at, x === "v" ? cv : c),
+    matrix: product(row(mi(x.toUpperCase()), mo("="), `<msup>${mi("W")}${mi(x)}</msup>`, mi(x === "q" ? "I" : M.J.name)), mat(`W${x}`, wide, from.shape[1], (r, k) => w.at(k, h * wide + r)), x === "q" ? M.I : M.J, mats, x === "v" ? cv : c, at),
+  });
+  project("q", "q", W.q, X, Q, i, who, dk, hc, M.Q);
+  project("k", "k", W.k, C, K, j, whom, dk, hc, M.K);
+  project("v", "v", W.v, C, V, j, whom, width, hv, M.V);
+  const table = L.clip !== null ? get("table") : null;
+  const bias = (i, j) => table ? table.at(h, L.distance(i, j)) : 0;
+  step("f", "alpha", "α", "α", `Relevance of ${whom(j)} to ${who(i)}`, {
+    say: `The query asks, the key is asked: their dot product${scaled ? ", divided by √d = √" + dk : ""}.${table ? ` The learned bias for the distance ${j - i} is added.` : ""}${heads}`,
+    math: row(sub("α", i, j), mo("="), vec("q", i), mo("·"), vec("k", j), over, table ? row(mo("+"), sub("p", j - i < 0 ? `−${i - j}` : `${j - i}`)) : ""),
+    head: ["component c", `q of ${who(i)}`, `k of ${whom(j)}`, scaled ? "q · k / √d" : "q · k"],
+    rows: [...range(dk).map((c) => [c + 1, Q.at(h, i, c), K.at(h, j, c), Q.at(h, i, c) * K.at(h, j, c) * scale]), ...(table ? [[`position bias, distance ${j - i}`, null, null, bias(i, j)]] : [])],
+    value: S.at(h, i, j), symbol: sub("α", i, j), from: ["q", "k"],
+    matrix: product(row(mi("A"), mo("="), `<msup>${mi("K")}${mi("T")}</msup>`, mi("Q"), over, table ? row(mo("+"), mi("P")) : ""), M.KT, M.Q, M.A, j, i),
+  });
+  const top = Math.max(...seen.map((j) => S.at(h, i, j)));
+  const e = (j) => L.hidden(h, i, j) ? 0 : Math.exp(S.at(h, i, j) - top), Z = sum(range(m).map(e));
+  step("f", "exp", "α′", "Σe", `Exponentials of the scores of ${who(i)}`, {
+    say: "Each score becomes positive. The largest score is subtracted from all first, which changes no quotient and lets nothing overflow." + (seen.length < m ? " What may not be looked at counts 0." : ""),
+    math: row(mi("Z"), mo("="), big("j", exp(row(sub("α", i, "j"), mo("−"), mi("max"))))),
+    head: ["key j", "score α", "α − max", "exponential"],
+    rows: range(m).map((k) => [whom(k), S.at(h, i, k), S.at(h, i, k) - top, e(k), k === j]),
+    value: Z, symbol: mi("Z"), kept: false, from: ["alpha"],
+    matrix: columns(row(mo("each column of"), mi("A")), { ...M.A, mark: 1 }),
+  });
+  step("f", "prime", "α′", "α′", `Attention of ${who(i)} to ${whom(j)}`, {
+    say: `The share of this exponential in their sum: the weights of a query are positive and add up to 1. ${who(i)} gives ${whom(j)} ${(100 * A.at(h, i, j)).toFixed(1)} %.`,
+    math: row(prime(i, j), mo("="), frac(exp(row(sub("α", i, j), mo("−"), mi("max"))), mi("Z"))),
+    head: ["key j", "exponential", "Z", "quotient"], rows: [[whom(j), e(j), Z, e(j) / Z]],
+    value: A.at(h, i, j), symbol: prime(i, j), from: ["alpha", "exp"],
+    also: ["All weights of this query, which add up to 1", range(m).map((k) => [whom(k), A.at(h, i, k), k === j])],
+    matrix: columns(row(`<msup>${mi("A")}${mo("′")}</msup>`, mo("="), mi("softmax"), mo("of each column of"), mi("A")), { ...M.A, mark: 1 }, { ...M.P, mark: 1 }),
+  });
+  step("f", "b", "b", "b", `Output for ${who(i)}`, {
+    say: `The values, averaged by attention: component ${cv + 1} of ${width}.${heads}`,
+    math: row(vec("b", i, cv), mo("="), big("j", row(prime(i, "j"), vec("v", "j", cv)))),
+    head: ["key j", "α′", "v", "product"], rows: range(m).map((k) => [whom(k), A.at(h, i, k), V.at(h, k, cv), A.at(h, i, k) * V.at(h, k, cv), k === j]),
+    value: B.at(i, hv), symbol: vec("b", i, cv), from: ["prime", "v"],
+    matrix: product(row(mi("O"), mo("="), mi("V"), `<msup>${mi("A")}${mo("′")}</msup>`), M.V, M.P, M.O, cv, i),
+  });
+  if (L.whole && W.o) step("f", "y", "y", "y", `The heads' answers for ${who(i)} together`, {
+    say: `With several heads, their outputs stand side by side and one more matrix mixes them: component ${d + 1} of the layer's output.`,
+    math: row(vec("y", i, d), mo("="), big("c", row(weight("o", "c", d), vec("b", i, "c")))),
+    head: ["head, component", "b", "Wo", "product"], rows: range(B.shape[1]).map((k) => [`head ${Math.floor(k / width) + 1}, ${k % width + 1}`, B.at(i, k), W.o.at(k, d), B.at(i, k) * W.o.at(k, d), k === hv]),
+    value: get("out").at(i, f), symbol: vec("y", i, d), from: ["b"],
+  });
+  if (L.whole && L.residual && get("input")) step("f", "plus", "y", "+", `The layer's answer is added to what came in`, {
+    say: "The residual path: the vector itself goes around the layer. (What entered the layer as a is this vector after its norm.)",
+    math: row(`<msubsup>${mi("x")}${index(d)}${row(mn(i + 1), mo("′"))}</msubsup>`, mo("="), vec("x", i, d), mo("+"), vec("y", i, d)),
+    head: ["", "term"], rows: [["x, which came in", get("input").at(i, f)], ["y, the layer's answer", get("out").at(i, f)]],
+    value: get("input").at(i, f) + get("out").at(i, f), symbol: `<msubsup>${mi("x")}${index(d)}${row(mn(i + 1), mo("′"))}</msubsup>`, kept: false, from: W.o ? ["y"] : ["b"],
+  });
+  step("f", "loss", "L", "L", "The loss", {
+    say: "What the rest of the network makes of it: the cross-entropy of each label, divided by their number. Everything backward asks: how would this one number change?",
+    math: row(mi("L"), mo("="), frac(mn(1), mi("N")), big("t", sub("ℓ", "t"))),
+    head: ["label of", "right", "said", "its probability", "share of the loss"],
+    rows: L.loss.shares.map((share, t) => [L.loss.places[t] < 0 ? "the whole" : (L.queries[L.loss.places[t]] || ""), L.loss.right[t], L.loss.said[t], L.loss.probability[t], share]),
+    value: L.loss.loss, symbol: mi("L"), from: ["b"],
+  });
+
+  // Backward.
+  if (L.whole && W.o) step("b", "db", "b", "∂b", `How the loss depends on b of ${who(i)}`, {
+    say: "The gradient of the layer's output has come back through the rest of the network; one row of the output matrix takes it on to b.",
+    math: row(par(vec("b", i, cv)), mo("="), big("d", row(weight("o", cv, "d"), par(vec("y", i, "d"))))),
+    head: ["component d", "Wo", "∂L/∂y", "product"], rows: range(W.o.shape[1]).map((d) => [d + 1, W.o.at(hv, d), get("out.grad").at(i, d), W.o.at(hv, d) * get("out.grad").at(i, d)]),
+    value: dB.at(i, hv), symbol: par(vec("b", i, cv)), from: ["loss", "y"], check: fd("b", i, hv),
+  });
+  else step("b", "db", "b", "∂b", `How the loss depends on b of ${who(i)}`, {
+    say: "This has come back through the rest of the network.", math: par(vec("b", i, cv)), head: ["", "gradient"], rows: [["what came back", dB.at(i, hv)]],
+    value: dB.at(i, hv), symbol: par(vec("b", i, cv)), from: ["loss"], check: fd("b", i, hv),
+  });
+  step("b", "dv", "v", "∂v", `How the loss depends on the value of ${whom(j)}`, {
+    say: "Every query that looked at this vector sends its share back, by the weight with which it looked.",
+    math: row(par(vec("v", j, cv)), mo("="), big("i", row(prime("i", j), par(vec("b", "i", cv))))),
+    head: ["query i", "α′", "∂L/∂b", "product"], rows: range(n).map((k) => [who(k), A.at(h, k, j), dB.at(k, hv), A.at(h, k, j) * dB.at(k, hv), k === i]),
+    value: dV.at(h, j, cv), symbol: par(vec("v", j, cv)), from: ["db", "prime"], check: fd("v", h, j, cv),
+    matrix: product(row(mi("dV"), mo("="), mi("dO"), `<msup>${mi("A′")}${mi("T")}</msup>`), M.dO, M.PT, M.dV, cv, j),
+  });
+  step("b", "dprime", "α′", "∂α′", `How the loss depends on the attention of ${who(i)} to ${whom(j)}`, {
+    say: "Would it help to look there more? That depends on whether what is found there, v, points along what is wanted, the gradient of b.",
+    math: row(par(prime(i, j)), mo("="), vec("v", j), mo("·"), par(vec("b", i))),
+    head: ["component c", "v", "∂L/∂b", "product"], rows: range(width).map((k) => [k + 1, V.at(h, j, k), dB.at(i, h * width + k), V.at(h, j, k) * dB.at(i, h * width + k)]),
+    value: dA.at(h, i, j), symbol: par(prime(i, j)), from: ["v", "db"], check: fd("attn", h, i, j),
+    matrix: product(row(mi("dA′"), mo("="), `<msup>${mi("V")}${mi("T")}</msup>`, mi("dO")), M.VT, M.dO, M.dP, j, i),
+  });
+  const mean = sum(range(m).map((k) => A.at(h, i, k) * dA.at(h, i, k)));
+  const softmax = columns(row(mi("dA"), mo("="), mi("A′"), mo("∗"), mo("("), mi("dA′"), mo("−"), mi("columnsum"), mo("("), mi("A′"), mo("∗"), mi("dA′"), mo(")"), mo(")")), { ...M.P, mark: 1 }, { ...M.dP, mark: 1 }, { ...M.dA, mark: 1 });
+  step("b", "mean", "α′", "S", `What all of the attention of ${who(i)} gains on average`, {
+    say: "The weights of a query add up to 1: more here is less elsewhere. So what counts is the gain beyond this average, taken by attention itself.",
+    math: row(sub("S", i), mo("="), big("j", row(prime(i, "j"), par(prime(i, "j"))))),
+    head: ["key j", "α′", "∂L/∂α′", "product"], rows: range(m).map((k) => [whom(k), A.at(h, i, k), dA.at(h, i, k), A.at(h, i, k) * dA.at(h, i, k), k === j]),
+    value: mean, symbol: sub("S", i), kept: false, from: ["prime", "dprime"], check: fd("rows", h, i), moved: "all weights of this query, scaled by 1 + h", matrix: softmax,
+  });
+  step("b", "dalpha", "α", "∂α", `How the loss depends on the score of ${whom(j)} for ${who(i)}`, {
+    say: "Softmax backward: the gain here, less the average gain, times the weight. Where the weight is near 0, hardly anything comes back: attention that is sure of itself learns slowly.",
+    math: row(par(sub("α", i, j)), mo("="), prime(i, j), mo("("), par(prime(i, j)), mo("−"), sub("S", i), mo(")")),
+    head: ["", "α′", "factor", "product"], rows: [["the gain here, ∂L/∂α′", A.at(h, i, j), dA.at(h, i, j), A.at(h, i, j) * dA.at(h, i, j)], ["less the average, −S", A.at(h, i, j), -mean, -A.at(h, i, j) * mean]],
+    value: dS.at(h, i, j), symbol: par(sub("α", i, j)), from: ["prime", "dprime", "mean"], check: fd("scores", h, i, j), matrix: softmax,
+  });
+  step("b", "zero", "α", "Σ∂α", `All scores of ${who(i)} together`, {
+    say: "The same amount added to all scores of a query changes no weight. So these gradients add up to 0 (but for rounding).",
+    math: row(big("j", par(sub("α", i, "j"))), mo("="), mn(0)),
+    head: ["key j", "∂L/∂α"], rows: range(m).map((k) => [whom(k), dS.at(h, i, k), k === j]),
+    value: 0, symbol: big("j", par(sub("α", i, "j"))), kept: false, from: ["dalpha"], check: fd("shifts", h, i), moved: "all scores of this query, h added to each", matrix: softmax,
+  });
+  if (table) {
+    const column = L.distance(i, j), pairs = range(n).flatMap((i) => range(m).map((j) => [i, j])).filter(([i, j]) => L.distance(i, j) === column);
+    step("b", "dp", "α", "∂p", `The position bias for the distance ${j - i}`, {
+      say: "The bias stands in the score of every pair at this distance, and gets the gradient of all of them.",
+      math: row(par(sub("p", j - i < 0 ? `−${i - j}` : `${j - i}`)), mo("="), big("j−i", par(sub("α", "i", "j")))),
+      head: ["pair", "∂L/∂α"], rows: pairs.map(([a, b]) => [`${who(a)} asks ${whom(b)}`, dS.at(h, a, b), a === i && b === j]),
+      value: get("table.grad").at(h, column), symbol: par(sub("p", j - i < 0 ? `−${i - j}` : `${j - i}`)), from: ["dalpha"], check: fd("table", h, column),
+    });
+  }
+  step("b", "dq", "q", "∂q", `How the loss depends on the query of ${who(i)}`, {
+    say: "Every key pulls the query towards itself (or pushes it away), by the gradient of its score.",
+    math: row(par(vec("q", i, c)), mo("="), big("j", row(par(sub("α", i, "j")), vec("k", "j", c))), over),
+    head: ["key j", "∂L/∂α", "k", scaled ? "product / √d" : "product"], rows: range(m).map((k) => [whom(k), dS.at(h, i, k), K.at(h, k, c), dS.at(h, i, k) * K.at(h, k, c) * scale, k === j]),
+    value: dQ.at(h, i, c), symbol: par(vec("q", i, c)), from: ["dalpha", "k"], check: fd("q", h, i, c),
+    matrix: product(row(mi("dQ"), mo("="), mi("K"), mi("dA"), over), M.K, M.dA, M.dQ, c, i),
+  });
+  step("b", "dk", "k", "∂k", `How the loss depends on the key of ${whom(j)}`, {
+    say: "The other way round: every query that asked this vector.",
+    math: row(par(vec("k", j, c)), mo("="), big("i", row(par(sub("α", "i", j)), vec("q", "i", c))), over),
+    head: ["query i", "∂L/∂α", "q", scaled ? "product / √d" : "product"], rows: range(n).map((k) => [who(k), dS.at(h, k, j), Q.at(h, k, c), dS.at(h, k, j) * Q.at(h, k, c) * scale, k === i]),
+    value: dK.at(h, j, c), symbol: par(vec("k", j, c)), from: ["dalpha", "q"], check: fd("k", h, j, c),
+    matrix: product(row(mi("dK"), mo("="), mi("Q"), `<msup>${mi("dA")}${mi("T")}</msup>`, over), M.Q, M.dAT, M.dK, c, j),
+  });
+  if (L.whole) {
+    const few = L.featured.length;
+    for (const [x, name, G, from, count, names, wide, cc] of [["q", "query", dQ, X, n, who, dk, c], ["k", "key", dK, C, m, whom, dk, c], ["v", "value", dV, C, m, whom, width, cv]]) {
+      const letter = x === "q" ? "a" : source;
+      step("b", `dW${x}`, x, `∂W${x}`, `How the loss depends on one weight of W${x}`, {
+        say: `The weight from component ${d + 1} of the vectors to component ${cc + 1} of the ${name}: it is used by every vector, and gets what all of them send back.`,
+        math: row(par(weight(x, d, cc)), mo("="), big("i", row(vec(letter, "i", d), par(vec(x, "i", cc))))),
+        head: ["vector i", letter, `∂L/∂${x}`, "product"], rows: range(count).map((k) => [names(k), from.at(k, d), G.at(h, k, cc), from.at(k, d) * G.at(h, k, cc)]),
+        value: get(`${name}.weight.grad`).at(f, h * wide + cc), symbol: par(weight(x, d, cc)), from: [`d${x}`], check: fd(`${name}.weight`, f, h * wide + cc),
+        matrix: product(row(mi(`dW${x}`), mo("="), mi(`d${x.toUpperCase()}`), `<msup>${mi(x === "q" ? "I" : M.J.name)}${mi("T")}</msup>`), M[`d${x.toUpperCase()}`], mat(`${x === "q" ? "I" : M.J.name}ᵀ (rows kept)`, count, few, (r, k) => from.at(r, L.featured[k])), mat(`dW${x} (columns kept)`, wide, few, (r, k) => get(`${name}.weight.grad`).at(k, h * wide + r)), cc, f),
+      });
+    }
+    const paths = [["q", "query", dQ, W.q, dk, i, who], ["k", "key", dK, W.k, dk, L.cross ? j : i, L.cross ? whom : who], ["v", "value", dV, W.v, width, L.cross ? j : i, L.cross ? whom : who]];
+    for (const [x, name, G, w, wide, at, names] of paths) {
+      const letter = x === "q" ? "a" : source;
+      step("b", `path${x}`, "a", `a←${x}`, `What comes back to ${names(at)} by way of its ${name}`, {
+        say: `One of the paths by which component ${d + 1} of the vector reaches the loss: through all components of its ${name}${L.heads > 1 ? ", in all heads" : ""}.`,
+        math: row(big("c", row(weight(x, d, "c"), par(vec(x, at, "c"))))),
+        head: ["head, component", `W${x}`, `∂L/∂${x}`, "product"], rows: range(w.shape[1]).map((k) => [`head ${Math.floor(k / wide) + 1}, ${k % wide + 1}`, w.at(d, k), G.at(Math.floor(k / wide), at, k % wide), w.at(d, k) * G.at(Math.floor(k / wide), at, k % wide), Math.floor(k / wide) === h]),
+        value: get(`${name}.grad`).at(at, f), symbol: row(`<msub>${par(vec(letter, at, d))}${mi(x)}</msub>`), from: [`d${x}`], check: fd(name, at, f), moved: `this component, as the ${name} alone sees it`,
+      });
+    }
+    const at = i, value = (name, at) => get(`${name}.grad`).at(at, f);
+    if (L.cross) step("b", "de", "a", "∂e", `How the loss depends on ${whom(j)}, by way of this layer`, {
+      say: "A vector that is asked reaches the loss by two paths: its key and its value.", math: row(par(vec("e", j, d)), mo("="), mi("k"), mo("+"), mi("v")),
+      head: ["path", "gradient"], rows: [["by way of the key", value("key", j)], ["by way of the value", value("value", j)]], value: value("key", j) + value("value", j), symbol: par(vec("e", j, d)), kept: false, from: ["pathk", "pathv"], check: null,
+    });
+    step("b", "da", "a", "∂a", `How the loss depends on a of ${who(i)}`, {
+      say: L.cross ? "A vector that only asks reaches the loss by its query." : "A vector asks, is asked, and answers: its gradient is the sum of the three paths.",
+      math: row(par(vec("a", at, d)), mo("="), L.cross ? mi("q") : row(mi("q"), mo("+"), mi("k"), mo("+"), mi("v"))),
+      head: ["path", "gradient"], rows: (L.cross ? ["query"] : ["query", "key", "value"]).map((name) => [`by way of the ${name}`, value(name, at)]),
+      value: value("x", at), symbol: par(vec("a", at, d)), from: L.cross ? ["pathq"] : ["pathq", "pathk", "pathv"], check: fd("x", at, f),
+      matrix: { formula: row(mi("dI"), mo("="), ...(L.cross ? ["q"] : ["q", "k", "v"]).map((x, k) => row(k ? mo("+") : "", `<msup>${mi(`W${x}`)}${mi("T")}</msup>`, mi(`d${x.toUpperCase()}`)))), all: [{ ...mat("dI (rows kept)", few, n, (r, k) => get("x.grad").at(k, r)), col: i, cell: [f, i] }] },
+    });
+    if (L.residual && get("norm.grad")) step("b", "dx", "a", "∂x", `How the loss depends on the vector of ${who(i)} before the layer and its norm`, {
+      say: "The fourth path: around the layer. The sum x + y passes its gradient on to x unchanged, which is why deep stacks still learn.",
+      math: row(par(vec("x", i, d)), mo("="), par(vec("y", i, d)), mo("+"), mo("(through norm and layer)")),
+      head: ["path", "gradient"], rows: [["around the layer (residual)", get("out.grad").at(i, d)], ["through the norm and the layer", value("norm", i)]],
+      value: value("input", i), symbol: par(vec("x", i, d)), from: ["da", "db"], check: fd("input", i, f),
+    });
+  }
+  return steps;
+}
+
+// --- drawing a step ----------------------------------------------------------------------------------------------
+const NODES = { a: [24, 74], q: [104, 24], k: [104, 74], v: [104, 124], "α": [200, 49], "α′": [296, 49], b: [392, 74], y: [488, 74], L: [584, 74] };
+const WIRES = [["a", "q"], ["a", "k"], ["a", "v"], ["q", "α"], ["k", "α"], ["α", "α′"], ["α′", "b"], ["v", "b"], ["b", "y"], ["y", "L"]];
+function diagram(step, hasOutput) {
+  const back = step.side === "b";
+  const wires = WIRES.map(([a, b]) => {
+    const [from, to] = back ? [b, a] : [a, b], [x1, y1] = NODES[from], [x2, y2] = NODES[to];
+    const dx = x2 - x1, dy = y2 - y1, length = Math.hypot(dx, dy), gap = 25 / length;
+    return svg("line", { class: "wire", x1: x1 + dx * gap, y1: y1 + dy * gap, x2: x2 - dx * gap * 1.25, y2: y2 - dy * gap * 1.25, "marker-end": "url(#arrow)" });
+  });
+  const nodes = Object.entries(NODES).map(([name, [x, y]]) => svg("g", { class: name === step.node ? "node on" : "node" }, svg("rect", { x: x - 20, y: y - 16, width: 40, height: 32, rx: 7 }), svg("text", { x, y: y + 5, "text-anchor": "middle" }, (back ? "∂" : "") + (name === "y" && !hasOutput ? "x′" : name))));
+  return svg("svg", { viewBox: "0 0 612 150", role: "img", "aria-label": `Where this step stands: at ${step.node}, ${back ? "going backward from the loss" : "going forward"}. The order is a; q, k and v; alpha; alpha prime; b; the output; the loss.` },
+    svg("defs", {}, svg("marker", { id: "arrow", viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { d: "M0 0L10 5L0 10z" }))), wires, nodes);
+}
+
+function operands(step) {
+  const lit = (cells) => cells[cells.length - 1] === true;
+  const rows = step.rows.map((cells) => lit(cells) ? { cells: cells.slice(0, -1), lit: true } : { cells: cells.filter((x) => x !== false), lit: false });
+  const cell = (x, last) => typeof x === "number" ? el("td", { class: last ? "term" : null }, num(x)) : el("td", {}, x ?? "");
+  const span = step.head.length - 1;
+  return el("div", { class: "scroll narrow", tabindex: 0, role: "region", "aria-label": "Operands" }, el("table", { id: "operands" },
+    el("thead", {}, el("tr", {}, step.head.map((x, k) => el("th", { scope: "col", class: k ? null : "left" }, x)))),
+    el("tbody", {}, rows.map(({ cells, lit }) => el("tr", { class: lit ? "lit" : null }, el("th", { scope: "row" }, cells[0]), cells.slice(1).map((x, k) => cell(x, k === cells.length - 2))))),
+    el("tfoot", {}, el("tr", {}, el("th", { scope: "row", class: "left", colspan: span }, rows.length > 1 ? `sum of ${rows.length}` : "result"), el("td", { id: "total" }, num(sum(step.rows.map((cells) => rows.length && lastNumber(cells)))))))));
+}
+const lastNumber = (cells) => cells.filter((x) => typeof x === "number").at(-1);
+
+function picture(matrix) {
+  const most = Math.max(matrix.rows, matrix.cols), unit = most > 40 ? 6 : most > 20 ? 9 : most > 8 ? 13 : 20;
+  const values = range(matrix.rows).map((r) => range(matrix.cols).map((k) => matrix.at(r, k)));
+  const largest = Math.max(...values.flat().filter(Number.isFinite).map(Math.abs), 1e-300);
+  const cells = values.flatMap((line, r) => line.map((v, k) => Number.isFinite(v) && Math.abs(v) / largest > 0.01 && svg("rect", { class: v > 0 ? "plus" : "minus", x: k * unit, y: r * unit, width: unit, height: unit, "fill-opacity": (Math.abs(v) / largest).toFixed(2) })));
+  const width = matrix.cols * unit, height = matrix.rows * unit;
+  const frame = (x, y, w, h) => svg("rect", { class: "outline", x, y, width: w, height: h });
+  const [r, k] = matrix.cell || [];
+  const marks = [matrix.row !== undefined && frame(0, matrix.row * unit, width, unit), matrix.col !== undefined && frame(matrix.col * unit, 0, unit, height), matrix.cell && frame(k * unit, r * unit, unit, unit)];
+  const where = matrix.cell ? `, row ${r + 1} and column ${k + 1} marked: ${text(matrix.at(r, k))}` : matrix.row !== undefined ? `, row ${matrix.row + 1} marked` : `, column ${matrix.col + 1} marked`;
+  return el("figure", {}, svg("svg", { viewBox: `-1 -1 ${width + 2} ${height + 2}`, width: width + 2, height: height + 2, role: "img", "aria-label": `${matrix.name}, ${matrix.rows} by ${matrix.cols}${where}` }, cells, marks),
+    el("figcaption", {}, `${matrix.name}: ${matrix.rows} × ${matrix.cols}`, matrix.cell && [", here ", el("span", { class: "lit-cell" }, num(matrix.at(r, k)))]));
+}
+function matrixView(step) {
+  const view = step.matrix;
+  if (!view) return el("p", { class: "note" }, "This step has no matrix form of its own.");
+  const all = view.all || [view.left, view.right, view.out];
+  return el("div", { id: "matrix" }, el("h4", {}, "The same number inside the whole, one column a vector as in the lecture"), math(view.formula, true), el("div", { class: "matrices" }, all.map(picture)), el("p", { class: "note" }, "Blue is positive, orange is negative, the deeper the larger. The row and the column whose products add up to the marked cell are framed."));
+}
+
+function whatIf(L, s) {
+  const h = s.head, i = s.query, Q = L.get("q"), K = L.get("k"), table = L.clip !== null ? L.get("table") : null;
+  const root = 1 / Math.sqrt(L.key_dim);
+  const weights = (scale) => {
+    const scores = range(L.m).map((j) => sum(range(L.key_dim).map((c) => Q.at(h, i, c) * K.at(h, j, c))) * scale + (table ? table.at(h, L.distance(i, j)) : 0));
+    const open = scores.map((x, j) => L.hidden(h, i, j) ? -Infinity : x), top = Math.max(...open), e = open.map((x) => Math.exp(x - top)), Z = sum(e);
+    return [scores, e.map((x) => x / Z)];
+  };
+  const [a, p] = weights(root), [b, q] = weights(1);
+  const entropy = (w) => sum(w.filter((x) => x > 0).map((x) => -x * Math.log(x)));
+  return el("div", { id: "whatif" }, el("h4", {}, "What if: with and without the division by √d"), el("p", { class: "note" }, `Recomputed on this page from q and k; not minigrad's numbers. The model was trained ${L.scale === 1 ? "without" : "with"} the division.`),
+    el("div", { class: "scroll narrow", tabindex: 0, role: "region", "aria-label": "What if" }, el("table", {}, el("thead", {}, el("tr", {}, ["key j", "α with / √d", "α′ with", "α without", "α′ without"].map((x, k) => el("th", { scope: "col", class: k ? null : "left" }, x)))),
+      el("tbody", {}, range(L.m).map((j) => el("tr", { class: j === s.key ? "lit" : null }, el("th", { scope: "row" }, `“${L.keyNames[j]}” (${j + 1})`), [a[j], p[j], b[j], q[j]].map((x) => el("td", {}, num(x)))))))),
+    el("p", {}, `The entropy of the weights is ${entropy(p).toFixed(3)} with the division and ${entropy(q).toFixed(3)} without: large scores make softmax nearly all or nothing, and little gradient comes through.`));
+}
+
+function checkMe(step) {
+  if (step.side !== "b") return null;
+  if (step.check === null) return el("p", { class: "note" }, step.kept ? "Differences of the loss are kept for the first sequence, after training." : "No difference of its own: its parts have been checked.");
+  const error = Math.abs(step.check - step.value);
+  return el("div", { class: "check", id: "check" }, el("strong", {}, "Check me."), `Move ${step.moved || "this very number"} by a little h both ways, run the rest of the network in float64, and look at the loss: `, math(row(frac(row(mi("L"), mo("("), mo("+"), mi("h"), mo(")"), mo("−"), mi("L"), mo("("), mo("−"), mi("h"), mo(")")), row(mn(2), mi("h"))), mo("="))), " ",
+    el("span", { id: "difference" }, num(step.check)), `; minigrad's gradient is `, num(step.value), `. They differ by ${rough(error)}: `, el("span", { class: error <= 1e-6 ? "good" : "bad" }, error <= 1e-6 ? "they agree." : "they disagree."));
+}
+
+// --- the stepper -------------------------------------------------------------------------------------------------
+let steps = [], drawnFor = "";
+function show(focus) {
+  const most = limits();
+  for (const name of Object.keys(most)) state[name] = Math.min(state[name], most[name] - 1);
+  const L = here();
+  steps = stepsOf(L, state);
+  state.step = Math.min(state.step, steps.length - 1);
+  const step = steps[state.step];
+  choices(L);
+  chips();
+  $("diagram").replaceChildren(diagram(step, Boolean(L.get("output.weight"))));
+  const total = sum(step.rows.map(lastNumber)), gap = Math.abs(total - step.value);
+  const goto = (key) => { const k = steps.findIndex((one) => one.key === key); return k >= 0 && el("button", { type: "button", onclick: () => go(k) }, steps[k].chip); };
+  $("step").className = step.side === "b" ? "backward" : "forward";
+  add($("step"), []).replaceChildren(...[
+    el("h3", { id: "step-title" }, step.title), el("p", {}, step.say), math(step.math, true), operands(step),
+    el("p", { class: "result" }, math(row(step.symbol, mo("="))), " ", el("span", { id: "value" }, num(step.value)), el("span", { class: "note" }, step.kept ? `  minigrad's own number; the ${step.rows.length > 1 ? "terms above add up to it" : "result above equals it"}${gap ? `, to ${rough(gap)}` : " exactly"}.` : `  computed on this page from minigrad's numbers${gap ? `; the terms differ from it by ${rough(gap)}` : ""}.`)),
+    step.also && el("details", {}, el("summary", {}, step.also[0]), el("div", { class: "scroll narrow" }, el("table", {}, el("tbody", {}, step.also[1].map(([name, v, lit]) => el("tr", { class: lit ? "lit" : null }, el("th", { scope: "row" }, name), el("td", {}, num(v)))), el("tr", {}, el("th", { scope: "row" }, "sum"), el("td", {}, num(sum(step.also[1].map((one) => one[1]))))))))),
+    checkMe(step),
+    step.from.length > 0 && el("p", { class: "links" }, "The operands were made in: ", step.from.map(goto)),
+    state.whatif === 1 && whatIf(L, state), state.matrix === 1 && matrixView(step),
+  ].filter(Boolean));
+  $("live").textContent = `Step ${state.step + 1} of ${steps.length}: ${step.title}`;
+  for (const [key, on] of [["m", state.matrix], ["w", state.whatif], ["d", allDigits]]) button(key).setAttribute("aria-pressed", String(Boolean(on)));
+  button("ArrowLeft").disabled = button("Home").disabled = state.step === 0;
+  button("ArrowRight").disabled = button("End").disabled = state.step === steps.length - 1;
+  if (focus) $("stepper").focus();
+  toHash();
+}
+const button = (key) => document.querySelector(`[data-key="${key}"]`);
+const go = (k) => { state.step = Math.min(Math.max(k, 0), steps.length - 1); show(); };
+
+function chips() {
+  const signature = steps.map((step) => step.key).join();
+  if (signature !== drawnFor) {
+    drawnFor = signature;
+    const line = (side, name) => el("div", {}, el("span", {}, name), el("ol", { "aria-label": name }, steps.map((step, k) => step.side === side && el("li", {}, el("button", { type: "button", "data-step": k, onclick: () => go(k) }, step.chip)))));
+    $("steps").replaceChildren(line("f", "Forward"), line("b", "Backward"));
+  }
+  for (const one of $("steps").querySelectorAll("button")) {
+    one.setAttribute("aria-label", steps[one.dataset.step].title);
+    if (Number(one.dataset.step) === state.step) one.setAttribute("aria-current", "step"); else one.removeAttribute("aria-current");
+  }
+}
+
+function choices(L) {
+  const most = limits(), numbered = (names) => names.map((name, k) => `${k + 1}: ${name}`);
+  const unique = (name) => [...new Set(walks.map((w) => w[name]))];
+  const at = walks[state.walk];
+  const pick = (name, value) => {
+    const wanted = { probe: at.probe, snapshot: at.snapshot, layer: at.layer, [name]: value };
+    const fits = (w, names) => names.every((name) => w[name] === wanted[name]);
+    const order = [["probe", "snapshot", "layer"], ...["layer", "snapshot", "probe"].filter((x) => x !== name).map((x) => [name, x]), [name]];
+    for (const names of order) { const k = walks.findIndex((w) => fits(w, names)); if (k >= 0) { state.walk = k; break; } }
+    show();
+  };
+  const select = (label, id, options, value, change) => el("label", {}, label, el("select", { id: `choose-${id}`, onchange: (event) => change(event.target.value) }, options.map(([v, name]) => el("option", { value: v, selected: String(v) === String(value) }, name))));
+  const counted = (label, name, names) => select(label, name, names.map((x, k) => [k, x]), state[name], (v) => { state[name] = Number(v); show(); });
+  const active = document.activeElement && document.activeElement.id;
+  $("choices").replaceChildren(
+    select("sequence", "probe", unique("probe").map((p) => [p, report.tokens[p].text]), at.probe, (v) => pick("probe", Number(v))),
+    select("weights", "snapshot", unique("snapshot").map((x) => [x, report.snapshots[x]]), at.snapshot, (v) => pick("snapshot", v)),
+    select("layer", "layer", unique("layer").map((x) => [x, x]), at.layer, (v) => pick("layer", v)),
+    counted("head", "head", range(most.head).map((x) => `${x + 1}`)), counted("query i (asks)", "query", numbered(L.queries)), counted("key j (is asked)", "key", numbered(L.keyNames)),
+    counted("component c", "component", range(most.component).map((x) => `${x + 1}`)), ...(L.whole ? [counted("component d of a", "dim", L.featured.map((d) => `${d + 1}`))] : []));
+  if (active && active.startsWith("choose-") && $(active)) $(active).focus();
+  if (!L.whole) add($("choices"), [el("p", { class: "note" }, "For this choice the steps from the scores on are kept; for the first sequence after training, all steps, with components d of the vectors to which the loss is most sensitive.")]);
+}
+
+function press(key, shift) {
+  const turn = (name, by) => { state[name] = wrap(state[name] + by, limits()[name]); show(); };
+  const actions = {
+    ArrowLeft: () => go(state.step - 1), ArrowRight: () => go(state.step + 1), Home: () => go(0), End: () => go(steps.length - 1),
+    ArrowUp: () => turn(shift ? "query" : "key", -1), ArrowDown: () => turn(shift ? "query" : "key", 1), "[": () => turn("component", -1), "]": () => turn("component", 1),
+    f: () => go(0), b: () => go(steps.findIndex((step) => step.side === "b")), m: () => turn("matrix", 1), w: () => turn("whatif", 1),
+    d: () => { allDigits = !allDigits; show(); }, "?": () => $("keys").showModal(),
+  };
+  const action = actions[key.length === 1 ? key.toLowerCase() : key];
+  if (action) action();
+  return Boolean(action);
+}
+
+if (start) {
+  $("stepper").hidden = false;
+  $("stepper").addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, input, dialog")) return;
+    if (event.target.closest(".scroll") && ["ArrowUp", "ArrowDown", "Home", "End"].includes(event.key)) return;
+    if (press(event.key, event.shiftKey)) event.preventDefault();
+  });
+  for (const one of document.querySelectorAll("[data-key]")) one.addEventListener("click", () => press(one.dataset.key, false));
+  addEventListener("hashchange", () => { if (fromHash()) show(); });
+  fromHash();
+  show();
+} else add($("walk"), [el("p", {}, "This model has no self-attention that could be walked through.")]);
+})();

@@ -1,0 +1,178 @@
+"""The numbers of the walk through self-attention: which traces are kept, and where a reader starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.report import trace
+from experiments.report.examples import Examples
+from experiments.report.pack import Tensors, size_of
+from minigrad import nn
+
+AXES = {
+    "x": ("query", "dim"),
+    "context": ("key", "dim"),
+    "input": ("query", "dim"),
+    "q": ("head", "query", "component"),
+    "k": ("head", "key", "component"),
+    "v": ("head", "key", "component"),
+    "scores": ("head", "query", "key"),
+    "attn": ("head", "query", "key"),
+    "b": ("query", "head and component"),
+    "out": ("query", "dim"),
+}
+CENTRE = ("q", "k", "v", "scores", "attn", "b")  # what the walk from the scores on needs
+BUDGET = 330_000  # bytes of the file for these tensors
+SMALLEST = 900_000  # what the first of them may take, lest there be nothing to walk through
+
+
+class Walk:
+    """Fills `tensors`, in the order of their worth, and lists in `walks` and `losses` what can be walked through."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        weights: Mapping[str, Mapping[str, np.ndarray]],
+        probes: Sequence[Examples],
+        labels: Sequence[str],
+        smoothing: float,
+        tensors: Tensors,
+    ):
+        """weights: of the snapshots "first" and "last"."""
+        self._model, self._weights, self._probes, self._smoothing = model, weights, probes, smoothing
+        self.labels, self.tensors = labels, tensors
+        self.walks: list[dict[str, Any]] = []
+        self.losses: dict[str, dict[str, Any]] = {}
+        self.traces = {
+            (snapshot, p): trace.trace(model, weights[snapshot], probe, smoothing)
+            for snapshot in ("last", "first")
+            for p, probe in enumerate(probes)
+        }
+        self._before = tensors.size
+        paths = trace.walkable(model)
+        for whole, snapshot, p in (
+            (True, "last", 0),
+            (False, "first", 0),
+            (False, "last", 1),
+            (False, "last", 2),
+            (False, "first", 1),
+            (False, "first", 2),
+        ):
+            for path in reversed(paths):
+                if (snapshot, p) in self.traces:
+                    self._consider(path, whole, snapshot, p)
+
+    def _consider(self, path: str, whole: bool, snapshot: str, p: int) -> None:
+        """Keep a layer's numbers if there is room for them; if not for all of them, then for those of its centre."""
+        layer = next(layer for layer in self.traces[snapshot, p].layers if layer.path == path)
+        for wanted in (True, False) if whole else (False,):
+            arrays = self._arrays(layer, wanted, snapshot, p)
+            size = sum(size_of(array) for array, _ in arrays.values())
+            room = SMALLEST if not self.walks else BUDGET - (self.tensors.size - self._before)
+            if size <= room:
+                return self._keep(layer, arrays, wanted, snapshot, p)
+        return None
+
+    def _keep(self, layer: trace.LayerTrace, arrays: dict[str, Any], whole: bool, snapshot: str, p: int) -> None:
+        if whole:
+            differences = trace.Differences(
+                self._model, self._weights[snapshot], self._probes[p], self._smoothing, layer
+            )
+            found = trace.check(differences, layer)
+            for name, array in found.items():
+                arrays[f"{snapshot}/{p}/{layer.path}.{name}.fd"] = (array.astype(np.float32), ("",) * array.ndim)
+        for name, (array, axes) in arrays.items():
+            self.tensors.add(name, array, axes)
+        self.walks.append(
+            {
+                "snapshot": snapshot,
+                "probe": p,
+                "layer": layer.path,
+                "block": layer.block,
+                "heads": layer.heads,
+                "key_dim": layer.key_dim,
+                "scale": layer.scale,
+                "cross": layer.cross,
+                "clip": layer.clip,
+                "residual": layer.residual,
+                "featured": layer.featured,
+                "whole": whole,
+                "output": "output" in layer.weights,
+            }
+        )
+        self._tell_loss(snapshot, p)
+
+    def _tell_loss(self, snapshot: str, p: int) -> None:
+        found = self.traces[snapshot, p]
+        answers = self._probes[p].answers[0]
+        places = found.places if len(answers) > 1 else np.zeros(1, int)
+        truth = self._probes[p].labels.reshape(-1)[places]
+        chosen = found.probabilities.reshape(len(truth), -1)
+        self.losses[f"{snapshot}/{p}"] = {
+            "loss": found.loss,
+            "shares": found.shares.reshape(-1).tolist(),
+            "places": places.tolist() if len(answers) > 1 else [-1],
+            "right": [answers[place] for place in places],
+            "said": [self.labels[best] for best in chosen.argmax(-1)],
+            "probability": [round(float(row[label]), 6) for row, label in zip(chosen, truth)],
+        }
+
+    def _arrays(self, layer: trace.LayerTrace, whole: bool, snapshot: str, p: int) -> dict[str, Any]:
+        """{name: (array, axes)}. Weights are float32, as they were trained, which is exact."""
+        here, featured = f"{snapshot}/{p}/{layer.path}", layer.featured
+        arrays: dict[str, Any] = {}
+        for name in CENTRE:
+            arrays[f"{here}.{name}"] = layer.values[name], AXES[name]
+            arrays[f"{here}.{name}.grad"] = layer.grads[name], AXES[name]
+        if "table" in layer.weights:
+            axes = ("head", "distance")
+            arrays[f"{snapshot}/{layer.path}.table"] = layer.weights["table"].astype(np.float32), axes
+            arrays[f"{here}.table.grad"] = layer.weight_grads["table"], axes
+        if not whole:
+            return arrays
+        for name in ("x", "context") if layer.cross else ("x",):
+            arrays[f"{here}.{name}"] = layer.values[name], AXES[name]
+        arrays[f"{here}.out.grad"] = layer.grads["out"], AXES["out"]
+        few: dict[str, np.ndarray] = {
+            "x.grad": layer.grads["x"],
+            "out": layer.values["out"],
+            **{f"{path}.grad": layer.grads[path] for path in trace.PATHS},
+        }
+        if layer.norm is not None:
+            few |= {
+                "input": layer.values["input"],
+                "input.grad": layer.grads["input"],
+                "norm.grad": layer.grads["norm"],
+            }
+        for name, array in few.items():
+            arrays[f"{here}.{name}"] = np.ascontiguousarray(array[:, featured]), ("vector", "featured")
+        for name, array in layer.weights.items():
+            if name != "table":
+                axes = ("in", "out")
+                arrays[f"{snapshot}/{layer.path}.{name}.weight"] = array.astype(np.float32), axes
+        for path in trace.PATHS:
+            rows = layer.weight_grads[path][featured]
+            arrays[f"{here}.{path}.weight.grad"] = np.ascontiguousarray(rows), ("featured", "out")
+        return {name: item for name, item in arrays.items() if name not in self.tensors.packed}
+
+    def start(self) -> dict[str, Any] | None:
+        """Where the walk begins: the last vector whose name another one has too, and the head that is surest of it."""
+        if not self.walks:
+            return None
+        first = self.walks[0]
+        names = self._probes[first["probe"]].queries[0]
+        twice = [i for i, name in enumerate(names) if names.count(name) > 1]
+        query = twice[-1] if twice else len(names) - 1
+        attn = next(
+            layer for layer in self.traces[first["snapshot"], first["probe"]].layers if layer.path == first["layer"]
+        ).values["attn"]
+        sure = attn[:, query].copy()
+        names = self._probes[first["probe"]].keys[0]
+        sure[:, [name.startswith("(") for name in names]] = 0  # not the begin and end symbols
+        if not first["cross"]:
+            sure[:, query] = 0
+        head, key = np.unravel_index(int(sure.argmax()), sure.shape)
+        return {"walk": 0, "head": int(head), "query": query, "key": int(key), "component": 0, "dim": 0}
