@@ -151,9 +151,9 @@ def _order(points: _Points) -> list[list[int]]:
         rows[points.rank[i]].append(i)
     best, fewest, idle = rows, _crossings(points, rows), 0
     for sweep in range(SWEEPS):
-        if not fewest or idle == 4:
+        if not fewest or idle == 8:
             break
-        rows = _sweep(points, rows, down=sweep % 2 == 0)
+        rows = _sweep(points, rows, down=sweep % 2 == 0, turn_ties=sweep % 4 >= 2)
         count = _crossings(points, rows)
         idle += 1
         if count < fewest:
@@ -173,12 +173,15 @@ def _depth_first(points: _Points) -> list[int]:
     return list(seen)
 
 
-def _sweep(points: _Points, rows: Sequence[Sequence[int]], down: bool) -> list[list[int]]:
+def _sweep(points: _Points, rows: Sequence[Sequence[int]], down: bool, turn_ties: bool) -> list[list[int]]:
+    """Order each rank by the barycentres in the one before it; turning ties round leads out of ruts."""
     place = {i: float(p) for row in rows for p, i in enumerate(row)}
     neighbours = points.above if down else points.below
     result = [list(row) for row in rows]
     for r in range(len(rows)) if down else reversed(range(len(rows))):
         wanted = {i: _mean([place[j] for j in neighbours[i]], place[i]) for i in result[r]}
+        if turn_ties:
+            result[r].reverse()
         result[r].sort(key=wanted.__getitem__)
         place.update((i, float(p)) for p, i in enumerate(result[r]))
     return result

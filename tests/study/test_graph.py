@@ -416,6 +416,18 @@ def test_collapsing_is_a_quotient_of_the_graph(make, depth):
     assert kept == {pair: direct.count(pair) for pair in direct}
 
 
+class Thrice(nn.Module):
+    def forward(self, x):
+        return mg.exp(x) * mg.sin(x) + x
+
+
+def test_merged_edges_are_counted():
+    x = leaf(2)
+    with recording():
+        loss = nn.Sequential(Thrice())(x).sum()
+    assert [(edge.source, edge.count) for edge in graph(loss).by_module().edges] == [("n0", 3), ("m1", 1)]
+
+
 def test_a_modules_box_shows_its_output():
     loss, model = stack_loss()
     whole = graph(loss, model)

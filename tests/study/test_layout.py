@@ -87,14 +87,37 @@ def test_lines_that_need_not_cross_do_not():
     assert np.sign(x[0] - x[1]) == np.sign(x[3] - x[2]) == np.sign(x[4] - x[5])
 
 
+def crossings(upper, lower, edges):
+    """How many pairs of edges cross when the upper and the lower boxes stand in these orders."""
+    ends = [(upper.index(a), lower.index(b)) for a, b in edges]
+    return sum((p[0] - q[0]) * (p[1] - q[1]) < 0 for p, q in itertools.combinations(ends, 2))
+
+
+def test_crossings_are_nearly_as_few_as_can_be():
+    found, fewest = 0, 0
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        pairs = list(itertools.product(range(4), range(4, 8)))
+        edges = [pairs[k] for k in rng.choice(len(pairs), 8, replace=False)]
+        x = [box.x for box in layout([(40, 20)] * 8, edges).boxes]
+        found += crossings(sorted(range(4), key=x.__getitem__), sorted(range(4, 8), key=x.__getitem__), edges)
+        orders = itertools.product(itertools.permutations(range(4)), itertools.permutations(range(4, 8)))
+        fewest += min(crossings(upper, lower, edges) for upper, lower in orders)
+    assert fewest > 20
+    assert found <= 1.2 * fewest
+
+
 def test_a_chain_stands_upright_and_a_long_line_passes_beside_it():
-    n = 6
-    placed = layout([(80, 30)] * n, [*((i, i + 1) for i in range(n - 1)), (0, n - 1)])
-    assert len({box.x for box in placed.boxes[1:-1]}) == 1
-    inner = placed.boxes[2]
-    passing = [p for p in placed.lines[0] if p.x0 == p.x1 and p.y0 <= inner.y and p.y1 >= inner.y + inner.height]
+    n = 8
+    sizes = [(60.0 + 40 * (i % 3), 30.0) for i in range(n)]
+    placed = layout(sizes, [*((i, i + 1) for i in range(n - 1)), (0, n - 1), (2, n - 1)])
+    middles = [box.x + box.width / 2 for box in placed.boxes]
+    assert np.ptp(middles[3:-1]) < 0.2
+    inner = placed.boxes[1:-1]
+    passing = {p.x0 for p in placed.lines[0] if p.x0 == p.x1 and p.y0 >= inner[0].y and p.y1 <= inner[-1].y + 30}
     assert len(passing) == 1
-    assert not inner.x <= passing[0].x0 <= inner.x + inner.width
+    [x] = passing
+    assert not any(box.x <= x <= box.x + box.width for box in inner)
 
 
 def test_sources_stand_right_above_what_they_lead_to():
