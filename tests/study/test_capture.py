@@ -125,6 +125,21 @@ def test_gradients_of_a_layer_are_slopes_of_the_loss_in_patched_values(layer_opt
     assert all(caught[f"layer.{point}"].grad.any() for point in POINTS)
 
 
+@pytest.mark.parametrize("call_options", [{}, {"causal": True, "padded": True}, {"cross": True}], ids=str)
+def test_each_point_is_seen_also_when_nothing_else_is_watched(call_options):
+    """Whatever fused path the layer would take: what is watched is computed."""
+    model, options = Fed(layer_of(2, positions="relative")), options_of(**call_options)
+    with capture(model, "*") as together:
+        scalar(model(**options)).backward()
+    for name, point in together.items():
+        with capture(model, name) as alone:
+            scalar(model(**options)).backward()
+        np.testing.assert_allclose(alone[name].value, point.value, rtol=0, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(alone[name].grad, point.grad, rtol=0, atol=1e-12, err_msg=name)
+        with patch(model, {name: point.value + random(*point.value.shape, seed=8)}):
+            assert np.abs(model(**options).data - together[""].value).max() > 1e-3, name
+
+
 def test_weights_that_are_asked_for_pass_the_same_points():
     model = Fed(layer_of(2))
     loss = lambda: scalar(model(need_weights=True)[1])  # noqa: E731
