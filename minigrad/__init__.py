@@ -220,6 +220,7 @@ from minigrad.ops.trigonometric import (
 )
 from minigrad.random import seed
 from minigrad.tensor import Tensor, tensor
+from minigrad.threads import get_num_threads, set_num_threads
 from minigrad.transforms import (
     checkpoint,
     elementwise_grad,
@@ -324,6 +325,7 @@ __all__ = [
     "fmin",
     "fmod",
     "gelu",
+    "get_num_threads",
     "grad",
     "gradcheck",
     "gradgradcheck",
@@ -413,6 +415,7 @@ __all__ = [
     "seed",
     "select",
     "self_attention",
+    "set_num_threads",
     "sigmoid",
     "sin",
     "sinc",

@@ -9,9 +9,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from minigrad.kernels import attention_blockwise as blockwise
 from minigrad.kernels.softmax import normalised_exp
 
-Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | blockwise.Residual
+
+# From this many scores on, and this many keys a row, they are computed block by block and never kept: about where that
+# begins to take less time than passes over arrays that no cache holds (16 MB of float32).
+LONG, LONG_ROW = 2**22, 512
+
+
+def is_long(q: np.ndarray, k: np.ndarray) -> bool:
+    """Whether the scores are too many to be there at once."""
+    scores_by_dim = max(q.size * k.shape[-2], k.size * q.shape[-2])  # the larger of the two has the whole batch
+    return bool(k.shape[-2] >= LONG_ROW and scores_by_dim >= LONG * q.shape[-1] > 0)
 
 
 def without_dead_rows(
@@ -39,7 +50,9 @@ def forward(
     scale: float,
     out: np.ndarray | None = None,
 ) -> tuple[np.ndarray, Residual]:
-    """The output, written to `out` if there is one, and (weights, q, k, v) for the way back."""
+    """The output, written to `out` if there is one, and what the way back needs: (weights, q, k, v) if they are few."""
+    if is_long(q, k):
+        return blockwise.forward(q, k, v, mask, bias, scale, out)
     if mask is not None:
         q, k, v = without_dead_rows(q, k, v, mask)
     scores = q @ k.swapaxes(-1, -2)
@@ -69,6 +82,8 @@ def backward(
 
     With P the weights: dP = g v^T, and the softmax's rule gives dS = P * (dP - rowsum(P * dP)) for the scores.
     """
+    if isinstance(residual, blockwise.Residual):
+        return blockwise.backward(g, residual, wanted, out)
     weights, q, k, v = residual
     gv = np.matmul(weights.swapaxes(-1, -2), g, out=out[2]) if wanted[2] else None
     if not (wanted[0] or wanted[1] or wanted[3]):
