@@ -317,7 +317,7 @@ def _said(result: CheckResult | None, places: set[Place]) -> str:
     if culprit is None:
         return f"{result.diagnosis.kind}, nobody named"
     is_right = (culprit.op, culprit.file, culprit.line) in places
-    return f"{result.diagnosis.kind}, {'its call' if is_right else 'another call'} named"
+    return f"{result.diagnosis.kind}, {'its call' if is_right else 'a call'} named"
 
 
 def mixed(cases: Sequence[Case]) -> list[Case]:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from heapq import heappop, heappush
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -375,7 +375,18 @@ class Transform:
 # --- grad mode ---------------------------------------------------------------------------------------------------
 
 
-class no_grad:  # noqa: N801  (a context manager spelled like a function, as everywhere in the field)
+class _Called(type):
+    """For `with no_grad:`, without brackets, which Python would say little about."""
+
+    if not TYPE_CHECKING:
+
+        def __enter__(cls):
+            raise TypeError(f"{cls.__name__} is called: with {cls.__name__}(): ...")
+
+        def __exit__(cls, *exc): ...
+
+
+class no_grad(metaclass=_Called):  # noqa: N801  (a context manager spelled like a function, as everywhere in the field)
     """Switch recording off: a context manager and a decorator, for this thread only.
 
     Nests, can be re-entered, restores the former state after exceptions. A decorated generator runs without recording
@@ -389,7 +400,9 @@ class no_grad:  # noqa: N801  (a context manager spelled like a function, as eve
     False
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *function: NoReturn) -> None:
+        if function:
+            raise TypeError("no_grad is called as a decorator too: @no_grad(), with brackets")
         self._former = threading.local()  # one instance may be entered in several threads at once
 
     def __enter__(self) -> None:

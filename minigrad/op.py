@@ -99,6 +99,11 @@ class Op(Generic[P]):
         self.reference: Callable[..., Any] | None = None
         self._signature = inspect.signature(forward)
         parameters = list(self._signature.parameters.values())
+        if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+            raise TypeError(
+                f"an op's arguments have names, and {self.name}{self._signature} takes any number of them: "
+                "declare one that is a sequence, @mg.op(sequence='xs') def f(xs): ..."
+            )
         self._names = [p.name for p in parameters]
         self._index = {name: i for i, name in enumerate(self._names)}
         self._defaults = [_MISSING if p.default is p.empty else p.default for p in parameters]
@@ -164,10 +169,14 @@ class Op(Generic[P]):
     def _rule_for(self, position: int) -> Rule:
         rule = self._rules.get(position)
         if rule is None:
-            raise TypeError(
-                f"{self.name} has no gradient with respect to {self._names[position]!r}: "
-                "pass a constant there (t.detach()), or declare a rule for it"
+            name = self._names[position]
+            joins = name == "axis" and self._sequence >= 0
+            todo = (
+                f"pass the arrays as one list, {self.name}([a, b])"
+                if joins
+                else "pass a constant there (t.detach()), or declare a rule for it"
             )
+            raise TypeError(f"{self.name} has no gradient with respect to {name!r}: {todo}")
         return rule
 
     # --- calling ---

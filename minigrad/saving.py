@@ -28,6 +28,7 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     The file is complete or as it was before: the new one is written beside it, synced and renamed. TypeError, naming
     the entry, for anything that is not a plain array of numbers, booleans or text; nothing is written then.
     """
+    _check_dict(arrays, "save")
     plain = {_checked_name(name): _plain_array(name, value) for name, value in arrays.items()}
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -71,6 +72,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any]) -> N
     >>> load_checkpoint(file)
     {'epoch': 3, 'model': {'weight': array([1., 1.])}}
     """
+    _check_dict(state, "save_checkpoint")
     arrays: dict[str, Any] = {}
     structure = _take_out_arrays(state, (), arrays)
     save(path, {**arrays, _STRUCTURE: json.dumps(structure)})
@@ -108,6 +110,13 @@ def _read_archive(file: BinaryIO) -> dict[str, np.ndarray]:
             content = io.BytesIO(archive.read(info))
             arrays[info.filename.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
     return arrays
+
+
+def _check_dict(x: Any, function: str) -> None:
+    if isinstance(x, Mapping):
+        return
+    wanted = "its .state_dict()" if hasattr(x, "state_dict") else "a dict of names to arrays"
+    raise TypeError(f"{function} was given {type(x).__name__}, which is no dict: pass {wanted}")
 
 
 def _checked_name(name: str) -> str:

@@ -26,6 +26,7 @@ from minigrad.engine import (
     note_write,
     state,
 )
+from minigrad.habits import hint
 
 Axes: TypeAlias = "int | tuple[int, ...] | None"
 Index: TypeAlias = "int | slice | EllipsisType | np.ndarray | Sequence[Any] | tuple[Any, ...] | Tensor | None"
@@ -227,6 +228,14 @@ class Tensor:
         return call("copy", self)
 
     # --- Python's protocols ---
+
+    if not TYPE_CHECKING:  # a type checker would believe that there is every attribute
+
+        def __getattr__(self, name):
+            """Only reached for what is missing."""
+            wanted = hint(name, OPS)
+            here = f" (in minigrad: {wanted})" if wanted else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{here}", name=name, obj=self)
 
     def __repr__(self) -> str:
         name = type(self).__name__.lower()

@@ -139,7 +139,7 @@ def jacobian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
 
     @functools.wraps(f, updated=())
     def derivatives(*args: Any, **kwargs: Any) -> Any:
-        positions = [argnums] if isinstance(argnums, int) else list(argnums)
+        positions = _positions(argnums, len(args))
         chosen = [args[i] for i in positions]
 
         def of_chosen(*xs: Any) -> Any:
@@ -322,14 +322,22 @@ def _pull(
     return [found[n] if n in found else np.zeros(n.shape, n.dtype) for n in inputs]
 
 
+def _positions(argnums: ArgNums, count: int) -> list[int]:
+    """Which of so many positional arguments. TypeError for what is none."""
+    positions = [argnums] if isinstance(argnums, int) else argnums
+    if not isinstance(positions, Sequence) or not all(isinstance(i, int) for i in positions):
+        raise TypeError(f"argnums is the position of an argument, or a tuple of positions, and not {argnums!r}")
+    for i in positions:
+        if not -count <= i < count:
+            raise TypeError(f"argnums names argument {i} of a call with {count} positional arguments")
+    return list(positions)
+
+
 class _MarkedArguments:
     """A call's arguments with those of argnums replaced by Tensors that carry the transform's level."""
 
     def __init__(self, transform: Transform, args: Sequence[Any], argnums: ArgNums):
-        positions = [argnums] if isinstance(argnums, int) else list(argnums)
-        for i in positions:
-            if not -len(args) <= i < len(args):
-                raise TypeError(f"argnums names argument {i} of a call with {len(args)} positional arguments")
+        positions = _positions(argnums, len(args))
         leaves, put_back = flatten([args[i] for i in positions])
         tensors = [_mark(transform, x) for x in leaves]
         self.nodes: list[Node] = [t._node for t in tensors if t._node is not None]

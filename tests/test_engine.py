@@ -542,3 +542,10 @@ def test_leaves_are_leaves():
     x = leaf(1.0)
     assert is_leaf(x._node)
     assert not is_leaf((x * 1)._node)
+
+
+def test_no_grad_without_brackets_says_what_is_missing():
+    with pytest.raises(TypeError, match=r"with no_grad\(\)"), mg.no_grad:
+        pass
+    with pytest.raises(TypeError, match=r"@no_grad\(\)"):
+        mg.no_grad(lambda x: x)

@@ -331,3 +331,9 @@ def test_a_rule_or_a_function_that_forgets_its_return_is_named():
     for argument in (x, 2.0):
         with pytest.raises(TypeError, match="forgetful returned NoneType"):
             forgetful(argument)
+
+
+@pytest.mark.parametrize("forward", [lambda *xs: xs[0], lambda x, **options: x])
+def test_any_number_of_arguments_is_refused_at_the_declaration(forward):
+    with pytest.raises(TypeError, match="takes any number of them: declare one that is a sequence"):
+        mg.op(forward)

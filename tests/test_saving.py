@@ -606,3 +606,12 @@ def test_a_checkpoint_with_a_wrong_structure_is_a_value_error(tmp_path, structur
 def test_a_checkpoint_is_all_or_nothing_too(old):
     with pytest.raises(TypeError, match="a/b"):
         saving.save_checkpoint(old, {"x": np.ones(3), "a": {"b": object()}})
+
+
+def test_a_module_or_a_list_is_no_dict_of_arrays(tmp_path):
+    for save in (saving.save, saving.save_checkpoint):
+        with pytest.raises(TypeError, match=r"Linear, which is no dict: pass its \.state_dict\(\)"):
+            save(tmp_path / "x.npz", nn.Linear(1, 1))
+        with pytest.raises(TypeError, match="list, which is no dict: pass a dict"):
+            save(tmp_path / "x.npz", [np.ones(2)])
+    assert not list(tmp_path.iterdir())

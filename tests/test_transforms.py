@@ -221,3 +221,10 @@ def test_backward_inside_a_transform():
 
     assert mg.grad(f)(1.0) == 3
     assert w.grad == 3
+
+
+@pytest.mark.parametrize("transform", [mg.grad, mg.jacobian])
+@pytest.mark.parametrize("argnums", ["x", 1.0, 2, (0, -3), ("x",), None])
+def test_argnums_that_name_no_argument(transform, argnums):
+    with pytest.raises(TypeError, match="argnums"):
+        transform(lambda x, y: x * y, argnums)(1.0, 2.0)

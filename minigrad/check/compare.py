@@ -107,6 +107,8 @@ class _Analytic:
             nodes = [transform.input(None, x.shape, x.dtype) for x in subject.leaves]
             tensors = [wrap(x.copy(), node) for x, node in zip(subject.leaves, nodes)]
             ys = _forward(subject, tensors)
+            if any(y.dtype.kind == "c" for y in ys):
+                raise TypeError("a gradient is of real outputs, and these are complex: take mg.real, mg.abs, ...")
             self.outputs = [y._array.copy() for y in ys]
             after_forward = _changed(tensors, subject)
             self.cotangents = random_cotangents(self.outputs) if cotangents is None else list(cotangents)

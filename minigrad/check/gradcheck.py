@@ -7,7 +7,8 @@ then checked by itself, which names the one that is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +37,7 @@ def gradcheck(f: Callable[..., Any], inputs: Any, *, method: str = "auto", raise
 
     Returns a CheckResult; when gradients differ, GradientError is raised with its text, unless raise_exception is
     False. At a kink any slope between those of the two sides is accepted and listed in `skipped`. Raises TypeError for
-    outputs that are not floating tensors.
+    outputs that are not floating tensors, and where no input is floating.
 
     >>> import minigrad as mg
     >>> print(gradcheck(lambda x, n: mg.sin(x) ** n, (np.array([0.5, 1.0]), 3)))
@@ -49,10 +50,9 @@ def gradcheck(f: Callable[..., Any], inputs: Any, *, method: str = "auto", raise
     >>> result.diagnosis.kind, result.culprit.op, result.culprit.argument
     ('constant factor', 'cube', 'x')
     """
-    if method not in METHODS:
-        raise ValueError(f"method is one of {', '.join(METHODS)}, not {method!r}")
-    subject = Subject(f, inputs)
-    return _finish("gradcheck", subject, subject, method, raise_exception)
+    subject = _subject("gradcheck", f, inputs, method)
+    with _told_of_lists(inputs):
+        return _finish("gradcheck", subject, subject, method, raise_exception)
 
 
 def gradgradcheck(
@@ -65,10 +65,37 @@ def gradgradcheck(
     >>> bool(gradgradcheck(lambda x: x**4, 2.0))
     True
     """
+    first = _subject("gradgradcheck", f, inputs, method)
+    with _told_of_lists(inputs):
+        return _finish("gradgradcheck", first, second_order(first), method, raise_exception)
+
+
+def _subject(what: str, f: Callable[..., Any], inputs: Any, method: str) -> Subject:
     if method not in METHODS:
         raise ValueError(f"method is one of {', '.join(METHODS)}, not {method!r}")
-    first = Subject(f, inputs)
-    return _finish("gradgradcheck", first, second_order(first), method, raise_exception)
+    if not callable(f):
+        raise TypeError(f"{what} checks a function of the inputs, and was given {type(f).__name__}")
+    subject = Subject(f, inputs)
+    if not subject.leaves:
+        raise TypeError(
+            f"{what} has nothing to check: no input is a floating array or number (2.0, not 2), and all else "
+            "(integers, booleans, complex numbers) is passed on as it is"
+        )
+    return subject
+
+
+@contextmanager
+def _told_of_lists(inputs: Any) -> Iterator[None]:
+    """What f made of a list of tensors, where an array or several arguments were meant, is no help by itself."""
+    try:
+        yield
+    except TypeError as error:
+        if not isinstance(inputs, list):
+            raise
+        raise TypeError(
+            f"{error} (inputs is a list, which f was given as one argument, a list of tensors: pass np.array(...) for "
+            "one array, a tuple for several arguments)"
+        ) from error
 
 
 def _finish(what: str, first: Subject, checked: Subject, method: str, raise_exception: bool) -> CheckResult:

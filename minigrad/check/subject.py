@@ -74,7 +74,7 @@ def _paths(tree: Any, name: str) -> list[str]:
 
 
 def _check_output(y: Any) -> None:
-    if isinstance(y, Tensor) and y.dtype.kind in "fc":
+    if isinstance(y, Tensor) and y.dtype.kind in "fc":  # complex ones come about in complex steps
         return
     what = f"a tensor of dtype {y.dtype}" if isinstance(y, Tensor) else f"{type(y).__name__}"
     raise TypeError(

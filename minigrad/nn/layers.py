@@ -5,7 +5,8 @@ Parameters are called weight and bias, and are float32 unless told otherwise.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -103,10 +104,26 @@ class Dropout(Module):
 
 
 class Sequential(Module):
-    """Modules and functions applied one after the other."""
+    """Modules and functions applied one after the other.
+
+    >>> from minigrad import nn
+    >>> net = nn.Sequential(nn.Linear(3, 4), np.tanh, nn.Linear(4, 2))
+    >>> len(net), net[0], net[1:]
+    (3, Linear(16 parameters), Sequential(10 parameters))
+    """
 
     def __init__(self, *layers: Any):
         self.layers = list(layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.layers)
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """One layer; for a slice a Sequential of the very layers, so that they share their parameters."""
+        return Sequential(*self.layers[index]) if isinstance(index, slice) else self.layers[index]
 
     def forward(self, x: Any) -> Any:
         for layer in self.layers:

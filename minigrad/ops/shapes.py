@@ -153,6 +153,8 @@ def meshgrid(*arrays: Array, copy: bool = True, sparse: bool = False, indexing: 
 @op(sequence="arrays")
 def concatenate(arrays: Array, axis: Array = 0) -> Array:
     """Arrays joined along an existing axis (None: all flattened)."""
+    if isinstance(axis, np.ndarray):
+        raise TypeError("concatenate was given an array as its axis: pass the arrays as one list, concatenate([a, b])")
     return np.concatenate(arrays, axis)
 
 
@@ -172,6 +174,8 @@ concat = concatenate
 @op(sequence="arrays")
 def stack(arrays: Array, axis: Array = 0) -> Array:
     """Arrays of one shape joined along a new axis."""
+    if isinstance(axis, np.ndarray):
+        raise TypeError("stack was given an array as its axis: pass the arrays as one list, stack([a, b])")
     return np.stack(arrays, axis)
 
 

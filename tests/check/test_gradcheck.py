@@ -238,3 +238,23 @@ def test_outputs_that_are_no_floating_tensors(check, f, what):
 def test_errors_of_the_function_come_through():
     with pytest.raises(ZeroDivisionError):
         mg.gradcheck(lambda x: x * (1 / 0), 1.0)
+
+
+@pytest.mark.parametrize("check", [mg.gradcheck, mg.gradgradcheck])
+@pytest.mark.parametrize("inputs", [2, None, np.arange(3), np.ones(2) + 1j, (), (np.ones(2, bool), 3)])
+def test_nothing_to_check_is_an_error(check, inputs):
+    with pytest.raises(TypeError, match="nothing to check: no input is a floating"):
+        check(np.exp, inputs)
+
+
+def test_a_list_of_numbers_is_a_list_of_tensors_and_says_so():
+    with pytest.raises(TypeError, match=r"inputs is a list.*pass np\.array"):
+        mg.gradcheck(mg.exp, [1.0, 2.0])
+    assert mg.gradcheck(lambda xs: xs[0] * xs[1], [1.0, 2.0])
+
+
+def test_what_is_no_function_or_returns_complex_numbers():
+    with pytest.raises(TypeError, match="was given str"):
+        mg.gradcheck("exp", 1.0)
+    with pytest.raises(TypeError, match="take mg.real"):
+        mg.gradcheck(mg.fft.fft, np.ones(3))

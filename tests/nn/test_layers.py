@@ -412,3 +412,15 @@ def test_embedding_equals_torch(padding_idx):
     (y**2).sum().backward()
     (ty**2).sum().backward()
     np.testing.assert_allclose(ours.weight.grad, theirs.weight.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_sequential_is_a_sequence_of_its_layers():
+    net = nn.Sequential(nn.Linear(2, 3), mg.tanh, nn.Linear(3, 1))
+    assert list(net) == net.layers == [net[0], net[1], net[-1]]
+    assert len(net) == 3
+    head = net[:2]
+    assert head[0] is net[0]
+    x = np.ones((4, 2), np.float32)
+    np.testing.assert_array_equal(head(x).data, np.tanh(net[0](x)).data)
+    with pytest.raises(IndexError):
+        net[3]

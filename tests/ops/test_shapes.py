@@ -109,3 +109,10 @@ def test_the_gradient_is_the_adjoint(forward, back):
     y.backward(c)
     np.testing.assert_allclose(x.grad, back(c))
     np.testing.assert_allclose((c * y.data).sum(), (x.grad * x.data).sum())
+
+
+@pytest.mark.parametrize("f", [mg.concatenate, mg.stack])
+def test_arrays_to_join_come_as_one_list(f):
+    for x in (np.ones(2), mg.tensor([1.0, 2.0]), mg.tensor([1.0, 2.0], requires_grad=True)):
+        with pytest.raises(TypeError, match=rf"as one list, {f.name}\(\[a, b\]\)"):
+            f(x, x)
