@@ -66,7 +66,7 @@ def lines(parts: Parts, node: GraphNode) -> list[tuple[str, str]]:
     if node.kind == "outside":
         return said
     if node.value is not None:
-        said.append(("bad" if node.value.not_finite else "plain", value_text(node.value)))
+        said.append(("bad" if node.value.not_finite else "plain", value_text(node)))
     if node.kind != "constant" and node.shape is not None:
         bad = node.gradient is not None and node.gradient.not_finite
         said.append(("bad" if bad else "plain", gradient_text(node)))
@@ -81,11 +81,22 @@ def shape_text(shape: Sequence[int]) -> str:
     return str(tuple(shape)) if shape else "scalar"
 
 
-def value_text(x: Numbers) -> str:
-    if x.size == 1 and x.mean is not None:
-        return f"value {x.mean:.4g}"
-    spread = "" if x.mean is None else f"mean {x.mean:.3g}, sd {_or_infinite(x.deviation)}"
-    return ", ".join(filter(None, [spread or ("empty" if not x.size else ""), *_counts(x)]))
+def value_text(node: GraphNode) -> str:
+    """Floating numbers by mean and standard deviation, integers by their range, booleans by how many are true."""
+    x = node.value
+    if x is None:
+        return ""
+    if x.mean is None or x.least is None or x.most is None:
+        spread = "" if x.size else "empty"
+    elif node.dtype == "bool":
+        spread = f"{x.mean:.0%} true"
+    elif x.size == 1:
+        spread = f"value {x.mean:.4g}"
+    elif "int" in node.dtype:
+        spread = f"{x.least:.10g} to {x.most:.10g}"
+    else:
+        spread = f"mean {x.mean:.3g}, sd {_or_infinite(x.deviation)}"
+    return ", ".join(filter(None, [spread, *_counts(x)]))
 
 
 def gradient_text(node: GraphNode) -> str:
@@ -435,10 +446,10 @@ def _table(parts: Parts) -> str:
 
 def _row(node: GraphNode) -> list[str]:
     return [
-        f"{node.op} {node.detail}".strip() or node.kind,
+        f"{node.op or node.kind} {node.detail}".strip(),
         node.name or node.module,
         "" if node.shape is None else f"{shape_text(node.shape)} {node.dtype}",
-        "" if node.value is None else value_text(node.value),
+        value_text(node),
         "" if node.kind == "constant" or node.shape is None else gradient_text(node),
         node.place,
     ]

@@ -167,6 +167,7 @@ class _Reading:
         self.missing = NOT_KEPT if self.after_backward else NOT_COMPUTED
         self.names = Names(Record(roots[0], self.history, {}), model)
         self.parameters = {node: name for name, node in self.names.parameters.items()}
+        self.paths = {file: source_path(file) for file in {c.file for c in map(_call, self.history) if c is not None}}
         self.values: dict[Node, Any] = {}
         self.ids: dict[Any, str] = {}
         self.nodes: list[GraphNode] = []
@@ -185,19 +186,23 @@ class _Reading:
         modules = {path: type(module).__name__ for path, module in self.names.modules.items()}
         return Graph(tuple(self.nodes), tuple(self.edges), modules, results)
 
-    def _add(self, node: Node) -> None:
+    def _add(self, node: Node, use: str = "") -> None:
         call = _call(node)
         operands = [(edge, "", None) for edge in node.edges] if call is None else list(_operands(node, call))
-        for edge, _, _ in operands:
-            if edge is not None and edge not in self.ids:  # a leaf comes right before the first call that uses it
-                self._add(edge)
-        sources = [(self.ids[edge] if edge is not None else self._constant(x), name) for edge, name, x in operands]
+        sources = []
+        for edge, name, x in operands:
+            use = f"{name} of {node.op}" if name else ""
+            if edge is None:
+                self._add_constant(x, use)
+            elif edge not in self.ids:  # a leaf comes right before the first call that uses it
+                self._add(edge, use)
+            sources.append((self.ids[id(x) if edge is None else edge], name))
         mine = self.ids[node] = self._next_id()
         self.edges += [GraphEdge(source, mine, name) for source, name in sources]
         several = isinstance(node.shape, list)
         value = None if several else _numbers(self._value(node))
         gradient = _numbers(node.notes.grad) if self.after_backward and node.notes is not None else None
-        described = self._describe(node, call)
+        described = self._describe(node, call, use)
         self.nodes.append(
             GraphNode(
                 id=mine,
@@ -206,13 +211,13 @@ class _Reading:
                 value=value,
                 gradient=gradient,
                 gradient_state=COMPUTED if gradient is not None else self.missing,
-                place="" if call is None else f"{source_path(call.file)}:{call.line}",
+                place="" if call is None else f"{self.paths[call.file]}:{call.line}",
                 not_finite=sum(n.not_finite for n in (value, gradient) if n is not None),
                 **described,
             )
         )
 
-    def _describe(self, node: Node, call: Call | None) -> dict[str, Any]:
+    def _describe(self, node: Node, call: Call | None, use: str) -> dict[str, Any]:
         module = self.names.module(node) or ""
         if isinstance(node, OutputNode):
             return {"kind": "output", "op": str(node.edges[0].op), "module": module, "detail": f"output {node.index}"}
@@ -221,7 +226,7 @@ class _Reading:
             return {"kind": "call", "op": str(node.op), "module": module, "detail": detail, "calls": 1}
         if node in self.parameters:
             return {"kind": "parameter", "name": self.parameters[node], "module": module}
-        return {"kind": "leaf" if is_leaf(node) else "input"}
+        return {"kind": "leaf" if is_leaf(node) else "input", "detail": use}
 
     def _value(self, node: Node) -> Any:
         if isinstance(node, OutputNode):
@@ -229,23 +234,24 @@ class _Reading:
             return self.values.get(node) if outputs is None else outputs[node.index]
         return self.values.get(node)
 
-    def _constant(self, x: Any) -> str:
-        """The id of a constant's node: one for each array, which the calls keep alive."""
-        if id(x) not in self.ids:
-            self.ids[id(x)] = self._next_id()
-            seen = numbers(x)
-            self.nodes.append(
-                GraphNode(
-                    id=self.ids[id(x)],
-                    kind="constant",
-                    shape=x.shape,
-                    dtype=str(x.dtype),
-                    value=seen,
-                    gradient_state="constant",
-                    not_finite=seen.not_finite,
-                )
+    def _add_constant(self, x: Any, use: str) -> None:
+        """A node for each array, which the calls keep alive."""
+        if id(x) in self.ids:
+            return
+        self.ids[id(x)] = self._next_id()
+        seen = numbers(x)
+        self.nodes.append(
+            GraphNode(
+                id=self.ids[id(x)],
+                kind="constant",
+                detail=use,
+                shape=x.shape,
+                dtype=str(x.dtype),
+                value=seen,
+                gradient_state="constant",
+                not_finite=seen.not_finite,
             )
-        return self.ids[id(x)]
+        )
 
     def _next_id(self) -> str:
         return f"n{len(self.ids)}"

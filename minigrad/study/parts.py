@@ -52,10 +52,10 @@ def numbers(x: Any) -> Numbers:
     finite = array[np.isfinite(array)].astype(np.float64)
     found: list[float | None] = [None] * 5
     if finite.size:
-        with np.errstate(all="ignore"):
-            largest = float(np.abs(finite).max())
-            size = largest * math.sqrt(float(np.square(finite / largest).sum())) if largest else 0.0
-            found = list(map(_rounded, map(float, (finite.mean(), finite.std(), finite.min(), finite.max(), size))))
+        largest = float(np.abs(finite).max()) or 1.0
+        scaled = finite / largest  # so that no square overflows
+        sizes = scaled.mean(), scaled.std(), scaled.min(), scaled.max(), np.sqrt(np.square(scaled).sum())
+        found = [_rounded(largest * float(v)) for v in sizes]
     mean, deviation, least, most, norm = found
     return Numbers(array.size, mean, deviation, least, most, norm, zeros, nan, infinite)
 
@@ -73,9 +73,10 @@ class GraphNode:
     a gradient), "input" (of a transform), "constant" (an array that requires none), "module" (the calls that a module
     made, collapsed), "outside" (where a part of a graph begins or ends).
     op: the op's name, or the module's class. name: of a parameter or module, its path. module: the path of the module
-    that made the call or owns the parameter. detail: the arguments of the call that are no arrays, or what a module
-    holds. value, gradient: statistics; gradient_state says why there is no gradient. place: source file and line.
-    not_finite: how many elements of values and gradients are NaN or infinite, here or inside.
+    that made the call or owns the parameter. detail: the arguments of the call that are no arrays; what a module holds;
+    of a leaf or constant, what it is first used as. value, gradient: statistics; gradient_state says why there is no
+    gradient. place: source file and line. not_finite: how many elements of values and gradients are NaN or infinite,
+    here or inside.
     """
 
     id: str
@@ -186,7 +187,8 @@ def collapsed(parts: P, depth: int) -> P:
         nodes.append(_group(parts, key, path, times[path], members, leaving))
     edges = _merged(parts.edges, group_of)
     results = tuple(dict.fromkeys(group_of.get(i, i) for i in parts.results))
-    return replace(parts, nodes=tuple(nodes), edges=edges, results=results, view=f"by module, {depth} deep")
+    view = (f"inside {parts.root}, " if parts.root else "") + f"by module, {depth} deep"
+    return replace(parts, nodes=tuple(nodes), edges=edges, results=results, view=view)
 
 
 def _groups(parts: Parts, depth: int) -> dict[str, str]:

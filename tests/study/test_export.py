@@ -229,6 +229,11 @@ def drawn_boxes(root):
         yield box, texts
 
 
+def boxes_of(seen):
+    root = ElementTree.fromstring(seen.to_svg())
+    return [g for g in root.iter(f"{SVG}g") if g.find(f"{SVG}title") is not None]
+
+
 def points_of(path):
     """Points along a path of M, V and C commands, in pieces."""
     at = None
@@ -384,8 +389,7 @@ def test_what_is_wrong_is_marked():
     x = mg.tensor([1.0, 2.0], requires_grad=True)
     with recording():
         loss = (x * np.array([np.inf, 1.0])).sum()
-    root = ElementTree.fromstring(graph(loss).to_svg())
-    classes = [g.get("class").split() for g in root.iter(f"{SVG}g") if g.find(f"{SVG}title") is not None]
+    classes = [g.get("class").split() for g in boxes_of(graph(loss))]
     assert [("wrong" in c) for c in classes] == [False, True, True, True]
     assert ["result" in c for c in classes] == [False, False, False, True]
 
@@ -488,10 +492,35 @@ def test_the_table_says_what_the_boxes_say():
     text = tiny().to_html()
     rows = re.findall(r"<tr>(.*?)</tr>", text)[1:]
     cells = [re.findall(r"<td>(.*?)</td>", row) for row in rows]
-    assert cells[0][0] == "leaf"
-    assert cells[0][4].startswith("gradient norm")
-    assert [row[0] for row in cells] == ["leaf", "exp", "multiply", "constant", "add", "sum"]
-    assert all(re.fullmatch(r".*test_export\.py:\d+", row[5]) for row in cells if row[0] not in ("leaf", "constant"))
+    assert [row[0] for row in cells] == ["leaf x of exp", "exp", "multiply", "constant b of add", "add", "sum"]
+    assert [bool(re.fullmatch(r".*test_export\.py:\d+", row[5])) for row in cells] == [0, 1, 1, 0, 1, 1]
+    assert [row[4].startswith("gradient norm") for row in cells] == [1, 1, 1, 0, 1, 1]
+    for row, g in zip(cells, boxes_of(tiny())):
+        said = "".join(t.text for t in g.iter(f"{SVG}text"))
+        for cell in row[2:]:
+            assert cell.replace(" ", "") in said.replace(" ", "")
+
+
+def test_what_is_said_of_values():
+    def said(x):
+        return export.value_text(GraphNode("n0", "call", dtype=str(np.asarray(x).dtype), value=numbers(x)))
+
+    assert said(np.array([1.0, 3.0])) == "mean 2, sd 1"
+    assert said(np.array(2.5)) == "value 2.5"
+    assert said(np.array([3, -4, 7])) == "-4 to 7"
+    assert said(np.array([True, True, False, True])) == "75% true"
+    assert said(np.array([1.0, np.nan, -np.inf, np.inf])) == "mean 1, sd 0, 1 NaN, 2 Inf"
+    assert said(np.full(2, np.nan)) == "2 NaN"
+    assert said(np.zeros((2, 0))) == "empty"
+    assert said(np.array([1e308, -1e308])) == "mean 0, sd 1e+308"
+    assert export.value_text(GraphNode("n0", "call")) == ""
+
+
+def test_each_picture_says_what_it_shows():
+    seen = seq2seq()
+    assert seen.by_module(2).view == "by module, 2 deep"
+    assert seen.inside("encoder").view == "inside encoder"
+    assert seen.inside("encoder").by_module().view == "inside encoder, by module, 1 deep"
 
 
 def test_a_graph_of_nothing_is_drawn():

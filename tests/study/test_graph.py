@@ -112,7 +112,8 @@ def test_edges_bear_the_names_of_arguments_and_constants_are_nodes():
         ("arrays[1]", "constant"),
         ("arrays[2]", "call"),
     ]
-    assert [node.shape for node in seen.nodes if node.kind == "constant"] == [(3, 2), (1, 2)]
+    constants = [(node.shape, node.detail) for node in seen.nodes if node.kind == "constant"]
+    assert constants == [((3, 2), "b of matmul"), ((1, 2), "arrays[1] of concatenate")]
 
 
 def test_numbers_among_the_arguments_stand_in_the_calls_box():
