@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 
 from minigrad.study.layout import Box, Line, layout
 from minigrad.study.parts import GraphNode, Numbers, Parts, collapsed, inside
+from minigrad.study.svg import FONT, escaped, printable, text_width
 
 MOST_BOXES = 1500  # that are drawn: more take long to place, and nobody can read them
 AT_A_GLANCE = 40  # boxes of the picture that a notebook shows first
@@ -149,7 +148,7 @@ def dot(parts: Parts) -> str:
 
 
 def _quoted(*said: str) -> str:
-    return '"' + "\\n".join(_printable(text).replace("\\", "\\\\").replace('"', '\\"') for text in said) + '"'
+    return '"' + "\\n".join(printable(text).replace("\\", "\\\\").replace('"', '\\"') for text in said) + '"'
 
 
 def mermaid(parts: Parts) -> str:
@@ -174,7 +173,7 @@ def mermaid(parts: Parts) -> str:
 
 def _entities(text: str) -> str:
     """Mermaid's own escapes, which begin with # instead of &."""
-    return re.sub(r'[#&<>"`;\\]', lambda found: f"#{ord(found.group())};", _printable(text))
+    return re.sub(r'[#&<>"`;\\]', lambda found: f"#{ord(found.group())};", printable(text))
 
 
 def _nested(parts: Parts, path: str = "", pad: str = "  ") -> Iterator[tuple[str, GraphNode | str | None]]:
@@ -201,10 +200,7 @@ def _modules_in(parts: Parts, path: str) -> list[str]:
 
 # --- SVG ---------------------------------------------------------------------------------------------------------
 
-# Widths are those of the widest of the usual monospaced fonts, so that text fits whichever of them there is.
-FONT = "ui-monospace,'DejaVu Sans Mono','Liberation Mono',Menlo,Consolas,'Courier New',monospace"
 FONT_SIZES = {"head": 13, "plain": 11, "faint": 10, "bad": 11}
-ADVANCE = 0.62  # width of a letter, in font sizes
 LEADING = 1.4  # height of a line, in font sizes
 PADDING = 9.0
 LONGEST = 34  # characters of a line, before it is broken
@@ -283,7 +279,7 @@ def svg(parts: Parts, style: bool = True) -> str:
     top = 34 + 18 * len(legend)
     height = placed.height + top
     body = [f'<rect class="paper" width="{width:.1f}" height="{height:.1f}"/>']
-    body.append(f'<text class="head start" x="16" y="24">{_xml(caption)}</text>')
+    body.append(f'<text class="head start" x="16" y="24">{escaped(caption)}</text>')
     body += [_key(kind, text, 36 + 18 * i) for i, (kind, text) in enumerate(legend)]
     body.append(f'<g transform="translate({shift:.1f} {top})">')
     body += [_drawn_lines(found) for found in placed.lines if found]
@@ -291,7 +287,7 @@ def svg(parts: Parts, style: bool = True) -> str:
     size = f'width="{width:.1f}" height="{height:.1f}" viewBox="0 0 {width:.1f} {height:.1f}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mg-graph" role="img" {size}>'
-        f"<title>{_xml(caption)}</title><desc>{_xml(_description(parts))}</desc>"
+        f"<title>{escaped(caption)}</title><desc>{escaped(_description(parts))}</desc>"
         + (f"<style>{STYLE}</style>" if style else "")
         + "\n".join(body)
         + "</g></svg>"
@@ -308,7 +304,7 @@ def broken(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """The lines, long ones broken after a space or another mark where there is one, else anywhere."""
     result = []
     for kind, text in said:
-        text = _printable(text)
+        text = printable(text)
         while len(text) > LONGEST:
             cut = max(text.rfind(mark, LONGEST // 3, LONGEST) for mark in " .,/_") + 1 or LONGEST
             result.append((kind, text[:cut].rstrip()))
@@ -323,15 +319,7 @@ def _size(text: Sequence[tuple[str, str]]) -> tuple[float, float]:
 
 
 def _width(kind: str, text: str) -> float:
-    return FONT_SIZES[kind] * sum(map(_advance, text))
-
-
-def _advance(character: str) -> float:
-    if unicodedata.combining(character):
-        return 0.0
-    if unicodedata.east_asian_width(character) in "WF":
-        return 1.3
-    return ADVANCE if ord(character) < 0x250 else 1.0
+    return text_width(text, FONT_SIZES[kind])
 
 
 def _height(line: tuple[str, str]) -> float:
@@ -345,10 +333,12 @@ def _drawn_box(parts: Parts, node: GraphNode, box: Box, text: Sequence[tuple[str
     for line in text:
         y += _height(line)
         kind = "" if line[0] == "plain" else f' class="{line[0]}"'
-        written.append(f'<text{kind} x="{middle:.1f}" y="{y - 0.4 * FONT_SIZES[line[0]]:.1f}">{_xml(line[1])}</text>')
-    path = f' data-module="{_xml(node.name)}"' if node.kind == "module" else ""
+        written.append(
+            f'<text{kind} x="{middle:.1f}" y="{y - 0.4 * FONT_SIZES[line[0]]:.1f}">{escaped(line[1])}</text>'
+        )
+    path = f' data-module="{escaped(node.name)}"' if node.kind == "module" else ""
     place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="4"'
-    return f'<g class="{classes}"{path}><title>{_xml(hint(node))}</title><rect {place}/>{"".join(written)}</g>'
+    return f'<g class="{classes}"{path}><title>{escaped(hint(node))}</title><rect {place}/>{"".join(written)}</g>'
 
 
 def hint(node: GraphNode) -> str:
@@ -377,17 +367,7 @@ def _piece(p: Line) -> str:
 def _key(kind: str, meaning: str, y: float) -> str:
     """A line of the legend."""
     swatch = f'<rect x="16" y="{y:.1f}" width="22" height="12" rx="3"/>'
-    return f'<g class="{kind}">{swatch}<text class="start" x="46" y="{y + 10:.1f}">{_xml(meaning)}</text></g>'
-
-
-def _xml(text: str) -> str:
-    return escape(_printable(text))
-
-
-def _printable(text: str) -> str:
-    """Text without the characters that XML forbids and no font shows."""
-    hidden = ("Cc", "Cs", "Cn")  # control characters, halves of pairs, and what is no character
-    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in hidden else c for c in text)
+    return f'<g class="{kind}">{swatch}<text class="start" x="46" y="{y + 10:.1f}">{escaped(meaning)}</text></g>'
 
 
 # --- HTML --------------------------------------------------------------------------------------------------------
@@ -412,8 +392,8 @@ _PAGE_STYLE = """
 def _framed(parts: Parts) -> str:
     """A picture that scrolls inside its frame, by keyboard too."""
     if len(parts.nodes) > MOST_BOXES:
-        return f"<p>{_xml(summary(parts))}: too many to be drawn.</p>"
-    label = _xml(f"Computation graph {parts.view}")
+        return f"<p>{escaped(summary(parts))}: too many to be drawn.</p>"
+    label = escaped(f"Computation graph {parts.view}")
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{svg(parts, style=False)}</div>'
 
 
@@ -426,8 +406,8 @@ def _unfolding(parts: Parts, path: str) -> str:
     children = own.children()
     picture = _framed(collapsed(own, 1) if children else own)
     deeper = "".join(_unfolding(own, child) for child in children)
-    name = _xml(f"{path}: {parts.modules[path]}, {_count(calls, 'call', 'calls')}")
-    return f'<details data-module="{_xml(path)}"><summary>{name}</summary>{picture}{deeper}</details>'
+    name = escaped(f"{path}: {parts.modules[path]}, {_count(calls, 'call', 'calls')}")
+    return f'<details data-module="{escaped(path)}"><summary>{name}</summary>{picture}{deeper}</details>'
 
 
 _COLUMNS = ("what", "name or module", "shape", "value", "gradient", "source line")
@@ -435,7 +415,7 @@ _COLUMNS = ("what", "name or module", "shape", "value", "gradient", "source line
 
 def _table(parts: Parts) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
-    rows = "".join(f"<tr>{''.join(f'<td>{_xml(cell)}</td>' for cell in _row(node))}</tr>" for node in parts.nodes)
+    rows = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in _row(node))}</tr>" for node in parts.nodes)
     count = _count(len(parts.nodes), "node", "nodes")
     return (
         f"<details><summary>All {count} as a table</summary>"
