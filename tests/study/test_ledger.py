@@ -93,10 +93,16 @@ def broadcast(x, w):
     return (x * w[0, 0] + w.sum(0)[:1]).sum() * 0.5
 
 
+def gradient_penalty(x, w):
+    g = mg.grad(lambda x: several_outputs(x, w), create_graph=True)(x)
+    return (g**2).sum()
+
+
 @pytest.mark.parametrize(
     "f",
     [
         a_user_op,
+        gradient_penalty,
         several_outputs,
         a_checkpoint,
         nested_checkpoints,
@@ -150,6 +156,14 @@ def test_rows_of_ops_are_what_the_rules_do():
     assert matmul.norm_out == pytest.approx(size(gx, gw))
     assert matmul.zeros == pytest.approx((np.sum(gx == 0) + np.sum(gw == 0)) / (gx.size + gw.size))
     assert [row.nonfinite for row in books.ops] == [0, 0, 0]
+
+
+def test_what_goes_on_to_parameters_is_no_gain():
+    net, x = nn.Linear(3, 2, dtype=np.float64), leaf(5, 3)
+    (row,) = rows_of(study.ledger(recorded(lambda: net(x).sum())), "linear")
+    assert row.norm_out == pytest.approx(size(np.ones((5, 2)) @ net.weight.data.T))
+    (row,) = rows_of(study.ledger(recorded(lambda: net(x.detach()).sum())), "linear")
+    assert row.norm_out == pytest.approx(size(x.data.T @ np.ones((5, 2)), np.full(2, 5.0)))
 
 
 def test_norms_neither_overflow_nor_underflow():
@@ -396,6 +410,25 @@ def test_one_call_is_to_blame():
     x, w = leaf(4, 3), leaf(3, 3, seed=1)
     (sentence,) = study.ledger(recorded(lambda: mg.tanh(x @ w * 1e-7).sum())).findings
     assert re.search(r"mostly in multiply \(.*test_ledger.py:\d+\), which multiplies it by 1e-07\.$", sentence)
+
+
+def test_the_last_call_before_an_input_is_to_blame():
+    x = leaf(4, 3)
+    (sentence,) = study.ledger(recorded(lambda: mg.tanh(x * 1e-7).sum())).findings
+    assert re.search(r"to 3.46e-07 there, mostly in multiply \(.*\), which multiplies it by 1e-07\.$", sentence)
+
+
+@pytest.mark.parametrize("first", [1.0, 1e-9])
+def test_a_weak_path_beside_a_strong_one_is_no_vanishing(first):
+    x = leaf(4, 3)
+
+    def f():
+        one = mg.sin(x) * first
+        other = mg.sin(x) * (1e-9 / first)
+        return (mg.tanh(one) + mg.tanh(other)).sum()
+
+    (sentence,) = study.ledger(recorded(f)).findings
+    assert sentence.startswith("The gradient arrives everywhere")
 
 
 def test_a_dead_relu_is_told():
