@@ -14,6 +14,11 @@ import numpy as np
 
 from minigrad.engine import Call, Node, OutputNode, is_leaf
 from minigrad.nn.module import Module
+from minigrad.ops.elementwise import add, astype, copy, divide, multiply, negative, subtract
+from minigrad.ops.fused import cross_entropy
+from minigrad.ops.indexing import getitem
+from minigrad.ops.reductions import mean, sum
+from minigrad.ops.shapes import reshape, squeeze
 from minigrad.study.graph import recording
 from minigrad.tensor import Tensor
 from minigrad.trees import flatten
@@ -173,22 +178,10 @@ def _output(node: Node) -> Any:
 # --- the recorded batch ------------------------------------------------------------------------------------------
 
 # What may stand between the samples and the loss: an op that adds up what belongs to samples ...
-_ADD_UP = ("sum", "mean", "cross_entropy")
+_ADD_UP = (sum, mean, cross_entropy)
 # ... and then ops that are linear in such totals, the last two in one of their operands.
-_LINEAR = (
-    "add",
-    "subtract",
-    "negative",
-    "copy",
-    "astype",
-    "sum",
-    "mean",
-    "reshape",
-    "squeeze",
-    "getitem",
-    "concatenate",
-)
-_LINEAR_IN_ONE = ("multiply", "divide")
+_LINEAR = (add, subtract, negative, copy, astype, sum, mean, reshape, squeeze, getitem)
+_LINEAR_IN_ONE = (multiply, divide)
 
 _ADVICE = (
     "A sample must have a loss of its own, whatever else is in the batch: what is computed from all of them can be a "
@@ -260,10 +253,10 @@ class SampleGraph:
         return any(a.shape != b.shape for a, b in pairs if isinstance(a, np.ndarray))
 
     def _check_adds_up(self, node: Node) -> None:
-        if getattr(node.op, "name", "") not in _ADD_UP or not all(edge in self.place for edge in node.edges):
+        if node.op is not None and node.op not in _ADD_UP:
             raise ValueError(
                 f"the loss is not a sum over samples: {called(node)} makes one thing of them all, and of ops only "
-                f"{', '.join(_ADD_UP)} may do so. {_ADVICE}"
+                f"{', '.join(map(str, _ADD_UP))} may do so. {_ADVICE}"
             )
 
     def _check_linear(self, node: Node) -> None:
@@ -272,10 +265,10 @@ class SampleGraph:
                 f"the loss has a term that belongs to no sample: {called(node)} joins it to a sum over samples. Leave "
                 "out of loss_fn what depends on parameters alone (weight decay)"
             )
-        if node.op is None or node.op.name in _LINEAR:
-            return
-        in_one = len(node.edges) == 1 and node.op.name in _LINEAR_IN_ONE
-        if not in_one or (node.op.name == "divide" and call_of(node).tracked != (0,)):
+        in_one = node.op in _LINEAR_IN_ONE and len(node.edges) == 1
+        if node.op is divide and call_of(node).tracked != (0,):
+            in_one = False  # it is the denominator
+        if not in_one and node.op is not None and node.op not in _LINEAR:
             raise ValueError(f"the loss is not a sum over samples: {called(node)} is not linear in one. {_ADVICE}")
 
     def _check_values(self, run: Callable[[np.ndarray], Node]) -> None:

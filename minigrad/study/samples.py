@@ -199,9 +199,9 @@ class _Meeting:
         return self.graph.again.place_of(*shapes)
 
     def vectors(self, position: int) -> np.ndarray | None:
-        """An argument as (batch, vectors, width); None if that cannot be."""
-        array, place = self.call.arguments[position], self.where(position)
-        return None if place is None or place.axis == array.ndim - 1 else vectors(array, place)
+        """An argument as (batch, vectors, width); None if it is shared."""
+        place = self.where(position)
+        return None if place is None else vectors(self.call.arguments[position], place)
 
     def _sample_by_sample(self, g: np.ndarray, shared: set[int]) -> dict[int, Any]:
         """The call repeated for each sample: slow, and right for every op."""
@@ -254,7 +254,7 @@ Rule: TypeAlias = Callable[[_Meeting, np.ndarray, "set[int]"], "dict[int, np.nda
 def _linear(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.ndarray] | None:
     _, weight, _, activation = at.call.arguments
     x = at.vectors(0)
-    if x is None or 0 in shared:
+    if x is None:
         return None
     if activation is not None:
         g = g * (at.call.output > 0)
@@ -276,7 +276,7 @@ def _times(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _layer_norm(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.ndarray] | None:
-    if at.where(0) is None or 0 in shared:
+    if at.where(0) is None:
         return None
     _, _, (normal, inverse) = at.saved
     gx, *_ = layer_norm_kernel.backward(g, (normal, inverse), (True, False, False), *at.call.arguments)

@@ -208,6 +208,7 @@ def test_entropy():
     expected = stats.entropy(weights[1:], axis=-1)
     np.testing.assert_allclose(found[1:], expected, atol=1e-14)
     assert found[0, 0, 0] == found[0, 0, 1] == 0
+    assert not np.signbit(found[0, 0, :2]).any()  # 0 and not -0, which would be printed
     assert found.shape == (2, 3, 4)
     assert study.attention_entropy(weights.astype(np.float32)).dtype == np.float32
 
@@ -267,6 +268,32 @@ def test_attention_against_gradients(detach, query):
         importance = np.abs((gradient[i] * x[i]).sum(-1))
         expected.append(stats.kendalltau(queries.mean(0)[real], importance[real]).statistic)
     np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+class Tapped(nn.Module):
+    """Weights that stand for attention, and a sum of squares of the vectors."""
+
+    hook_points = ("attn",)
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def forward(self, x):
+        self.tap("attn", mg.tensor(self.weights))
+        return (x**2).sum((1, 2))
+
+
+@pytest.mark.parametrize("shape", [(8,), (8, 8), (3, 8, 8)])
+def test_which_weights_are_compared(shape):
+    rng = np.random.default_rng(14)
+    model, x = Tapped(rng.random((4, *shape))), rng.standard_normal((4, 8, 2))
+    valid = np.arange(8) < np.array([8, 7, 5, 6])[:, None]
+    found = study.attention_vs_gradient(model, x, model, "attn", valid=valid)
+    for i, real in enumerate(valid):
+        weights = model.weights[i].reshape(-1, *shape[-2:]).mean(0)
+        weights = weights if weights.ndim == 1 else sum(weights[query] for query in np.flatnonzero(real))
+        expected = stats.kendalltau(weights[real], (x[i] ** 2).sum(-1)[real]).statistic
+        assert found[i] == pytest.approx(expected, abs=1e-14)
 
 
 def test_detaching_attention_matters():

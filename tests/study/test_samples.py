@@ -186,6 +186,8 @@ CALLS = {
         (1, D),
         lambda x, w: mg.concatenate([mg.broadcast_to(w, (x.shape[0], 1, D)), x], axis=1),
     ),
+    "repeated": ((N, D), lambda x, w: np.repeat(w[None], len(x), axis=0) * x),
+    "tiled": ((N, D), lambda x, w: np.tile(w, (len(x), 1, 1)) * x),
     "looked up by index": ((7, D), lambda x, w: w[np.floor(2 * mg.abs(x)).astype(int) % 7]),
     "looked up by np.take": ((7,), lambda x, w: np.take(w, np.floor(2 * mg.abs(x)).astype(int) % 7)),
     "layer norm": ((D,), lambda x, w: mg.layer_norm(x[:, 0], w, w * 2)),
@@ -275,17 +277,37 @@ def test_an_empty_batch():
     assert {name: gradient.shape for name, gradient in found.items()} == {"weight": (0, 3, 2), "bias": (0, 2)}
 
 
-def test_a_path_that_depends_on_what_is_among_the_samples():
+def test_a_parameter_of_another_dtype():
+    rng = np.random.default_rng(20)
+    model = Layer(rng.standard_normal((D, 5)).astype(np.float32), lambda x, w: x @ w)
+    check(model, lambda model, x, y: model(x).sum(), rng.standard_normal((B, N, D)), None, B, 1e-6)
+
+
+def test_logits_that_are_not_finite():
+    rng = np.random.default_rng(21)
+    labels, mask = np.array([[0, 1, 2], [0, 0, 0]]), np.array([[True, True, True], [True, True, False]])
+    x = {"x": rng.standard_normal((2, 3, 4)), "mask": mask}
+
+    def loss_fn(model, x, y):
+        logits = mg.where(x["mask"][..., None], model(x["x"]), np.nan)  # not counted
+        hidden = np.arange(5) == 4  # a class that is never right
+        return nn.cross_entropy(mg.where(hidden, -np.inf, logits), y, mask=x["mask"], total=5)
+
+    check(nn.Linear(4, 5, rng=rng, dtype=float), loss_fn, x, labels, 2)
+
+
+@pytest.mark.parametrize("special", range(7))
+def test_a_path_that_depends_on_what_is_among_the_samples(special):
     rng = np.random.default_rng(10)
-    # The sample that makes all of them take the other path has neither the largest nor the smallest sum.
-    x = np.array([[[3.0, 3.0]], [[-3.0, -3.0]], [[1.0, -0.5]], [[1.0, 1.0]], [[2.0, 1.0]]])
+    x = np.abs(rng.standard_normal((7, 1, 2)))
+    x[special, 0, 1] *= -1
 
     def function(x, w):
         mixed_signs = np.prod(np.sign(x), -1) < 0
         return mg.where(mixed_signs[..., None], 0.0, x @ w) if mixed_signs.any() else x @ w
 
     model = Layer(rng.standard_normal((2, 2)), function)
-    check(model, lambda model, x, y: model(x).sum(), x, None, 5)
+    check(model, lambda model, x, y: model(x).sum(), x, None, 7)
 
 
 def statistics(x, axis):
@@ -293,7 +315,7 @@ def statistics(x, axis):
 
 
 MIXED = {
-    "batch statistics": (lambda h: h - statistics(h, 0), "subtract"),
+    "batch statistics": (lambda h: h - statistics(h, 0), "subtract.*meets them with a sum over all"),
     "statistics as constants": (lambda h: h - statistics(h.detach(), 0), "subtract"),
     "the largest of all, as a constant": (lambda h: h / np.abs(h.data).max(), "divide|power"),
     "each meets the next": (lambda h: h + np.roll(h, 1, axis=0), "roll|concatenate|add"),
@@ -311,7 +333,8 @@ def test_samples_that_are_mixed(name):
     mix, op = MIXED[name]
     rng = np.random.default_rng(11)
     model = nn.Sequential(nn.Linear(2, 3, rng=rng, dtype=float), mix)
-    with pytest.raises(ValueError, match=rf"samples are mixed.*({op}) \(.*\.py:\d+\)"):
+    op, _, more = op.partition(".*")
+    with pytest.raises(ValueError, match=rf"samples are mixed.*({op}) \(.*\.py:\d+\).*{more}"):
         study.per_sample_grads(model, lambda model, x, y: (model(x) ** 2).sum(), rng.standard_normal((6, 4, 2)), None)
 
 
