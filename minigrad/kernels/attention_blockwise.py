@@ -26,12 +26,15 @@ from minigrad.threads import get_num_threads, spread
 
 Index = tuple[int, ...]
 
-# Enough queries that products run at full speed, and so few that a block has long rows, over which maxima are fast.
-QUERIES = 128
+# Enough queries for products to run at full speed: BLAS packs both operands anew for every block.
+QUERIES = 256
 
-# As long as every score is below the running maximum of earlier blocks plus this, that maximum stays as it is: e^8 is
-# as exact as e^0, and moving it costs a pass.
-SLACK = 8.0
+# As long as every score is below the running maximum of earlier blocks plus this, that maximum stays as it is: 2^12 is
+# as exact as 2^0, and moving it costs a pass.
+SLACK = 12.0
+
+# Where |q| |k| says that no score is further from 0 than this, no maximum is needed: 2^48 is far from overflow.
+CALM = 48.0
 
 
 @functools.cache
@@ -51,6 +54,26 @@ def keys_in_block(itemsize: int) -> int:
     rest. Below 128 keys the calls would cost more than they compute.
     """
     return max(128, second_level_cache() // 4 // (QUERIES * itemsize))
+
+
+class Base(NamedTuple):
+    """The powers that weights are; scores are divided by the logarithm of their base."""
+
+    power: np.ufunc
+    log: np.ufunc
+    log_of_base: float
+
+
+@functools.cache
+def fastest_base() -> Base:
+    """2 where this NumPy has vector instructions for it (on AVX-512, twice as fast as e); else e."""
+    try:
+        vectorised = not np.lib.introspect.opt_func_info("^exp2$", "float32")["exp2"]["ff"]["current"].startswith(
+            "base"
+        )
+    except (AttributeError, KeyError):  # an older NumPy, or one that does not choose at run time
+        vectorised = False
+    return Base(np.exp2, np.log2, math.log(2)) if vectorised else Base(np.exp, np.log, 1.0)
 
 
 def _blocks(n: int, size: int) -> list[slice]:
@@ -89,6 +112,7 @@ class Call:
         self.bias_shape = (1,) * (len(batch) + 2 - len(self.given_bias_shape)) + self.given_bias_shape
         self.dtype = np.result_type(*(x for x in (q, k, v, bias) if x is not None))
         self.inner = np.promote_types(self.dtype, np.float32)  # halves have no fast product, and sum badly
+        self.base = fastest_base()
         # Keys that nobody may look at and queries that may look at nothing count as 0: NaN may stand there.
         self.looking = None if mask is None else np.broadcast_to(mask.any(-1), (*batch, mask.shape[-2]))
         self.looked_at = None if mask is None else np.broadcast_to(mask.any(-2), (*batch, mask.shape[-1]))
@@ -112,73 +136,84 @@ class Call:
         wanted = 1 if groups >= 4 * threads else threads // math.gcd(groups, threads)
         return min(wanted, len(self.query_blocks))
 
-    def visible(self, row: Index, queries: slice) -> Iterator[tuple[slice, np.ndarray | None]]:
-        """(keys, mask) of each block where these queries may see anything; the mask is None where they see it all."""
-        for keys in self.key_blocks:
+    def visible(self, row: Index, queries: slice) -> Iterator[tuple[int, slice, np.ndarray | None]]:
+        """(number, keys, mask) of each block where these queries see anything; the mask is None where they see all."""
+        for i, keys in enumerate(self.key_blocks):
             seen = None if self.mask is None else _block(self.mask[row], queries, keys)
             if seen is None or seen.all():
-                yield keys, None
+                yield i, keys, None
             elif seen.any():
-                yield keys, seen
+                yield i, keys, seen
+
+    def of_row(self, keys: np.ndarray, row: Index) -> np.ndarray:
+        """The keys or values of one row of the batch; 0 where nobody may look."""
+        x = np.ascontiguousarray(keys[row], self.inner)
+        if self.looked_at is None or self.looked_at[row].all():
+            return x
+        return np.where(self.looked_at[row][:, None], x, x.dtype.type(0))
+
+
+def _extended(x: np.ndarray) -> np.ndarray:
+    """[x, 1]"""
+    extended = np.ones((x.shape[0], x.shape[1] + 1), x.dtype)
+    extended[:, :-1] = x
+    return extended
+
+
+def _transposed(x: np.ndarray, blocks: list[slice]) -> list[np.ndarray]:
+    """[x, 1]^T in blocks, each contiguous: turned around once, and not by every product."""
+    return [np.ascontiguousarray(_extended(x[block]).T) for block in blocks]
+
+
+def _longest(x: np.ndarray) -> float:
+    """The greatest norm of any row."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.sqrt(np.vecdot(x, x).max(initial=0))
+
+
+def _shaped(buffer: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    return buffer[: rows * columns].reshape(rows, columns)
 
 
 class Workspace:
-    """What one thread computes in: one row's keys and values, and room for the blocks."""
+    """What one thread computes in: one row's keys, and room for a block."""
 
     def __init__(self, call: Call):
         self.call = call
-        n, keys, values = call.k.shape[-2], call.k.shape[-1], call.v.shape[-1]
-        block = min(n, keys_in_block(call.inner.itemsize))
-        self.k = np.ones((n, keys + 1), call.inner)
-        self.v = np.ones((n, values + 1), call.inner)
+        keys, values = call.k.shape[-1], call.v.shape[-1]
+        block = min(call.k.shape[-2], keys_in_block(call.inner.itemsize))
+        wider = max(keys, values) + 1
         self._q = np.empty((QUERIES, keys + 1), call.inner)
-        self._g = np.empty((QUERIES, values + 1), call.inner)
-        self._total = np.empty(QUERIES * (max(keys, values) + 1), call.inner)
-        self._scores = np.empty((2, QUERIES * block), call.inner)
-        self._product = np.empty(max(QUERIES, block) * (max(keys, values) + 1), call.inner)
+        self._scores = np.empty(QUERIES * block, call.inner)
+        self._total = np.empty(QUERIES * wider, call.inner)
+        self._product = np.empty(max(QUERIES, block) * wider, call.inner)
 
     def load(self, row: Index) -> None:
-        """Turn to the keys and values of this row of the batch."""
+        """Turn to this row of the batch."""
         self.row = row
-        self.k[:, :-1] = self.call.k[row]
-        self.v[:, :-1] = self.call.v[row]
-        if self.call.looked_at is not None and not self.call.looked_at[row].all():
-            dead = np.broadcast_to(~self.call.looked_at[row], self.k.shape[:1])
-            self.k[dead, :-1] = 0
-            self.v[dead, :-1] = 0
+        k = self.call.of_row(self.call.k, row)
+        self.kt = _transposed(k, self.call.key_blocks)
+        self.longest_key = _longest(k)
 
     def queries(self, queries: slice) -> np.ndarray:
         """[scale q, room for minus the shift]."""
         q = self._q[: queries.stop - queries.start]
-        np.multiply(self.call.q[self.row][queries], self.call.scale, out=q[:, :-1], dtype=q.dtype)
+        scale = self.call.scale / self.call.base.log_of_base
+        np.multiply(self.call.q[self.row][queries], scale, out=q[:, :-1], dtype=q.dtype)
         if self.call.looking is not None:
             looking = self.call.looking[self.row]
             q[~(looking[queries] if len(looking) > 1 else np.broadcast_to(looking, len(q))), :-1] = 0
         return q
 
-    def cotangent(self, g: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """[g, -D]."""
-        extended = self._g[: len(g)]
-        extended[:, :-1] = g
-        extended[:, -1] = -np.vecdot(extended[:, :-1], y, dtype=extended.dtype)
-        return extended
-
-    def scores(self, q: np.ndarray, queries: slice, keys: slice, mask: np.ndarray | None) -> np.ndarray:
-        """scale q k^T + bias - shift; -inf under the mask."""
-        k = self.k[keys]
-        scores = np.matmul(q, k.T, out=_shaped(self._scores[0], len(q), len(k)))
-        if self.call.bias is not None:
-            scores += _block(self.call.bias[self.row], queries, keys)
+    def scores(self, q: np.ndarray, queries: slice, i: int, mask: np.ndarray | None) -> np.ndarray:
+        """scale q k^T + bias - shift for key block i; -inf under the mask."""
+        call, kt = self.call, self.kt[i]
+        scores = np.matmul(q, kt, out=_shaped(self._scores, len(q), kt.shape[1]))
+        if call.bias is not None:
+            scores += _block(call.bias[self.row], queries, call.key_blocks[i]) / call.base.log_of_base
         if mask is not None:
             np.copyto(scores, -np.inf, where=~mask)
         return scores
-
-    def score_gradients(self, g: np.ndarray, keys: slice, weights: np.ndarray) -> np.ndarray:
-        """weights * (g v^T - D)."""
-        v = self.v[keys]
-        gscores = np.matmul(g, v.T, out=_shaped(self._scores[1], len(g), len(v)))
-        gscores *= weights
-        return gscores
 
     def total(self, rows: int, columns: int) -> np.ndarray:
         total = _shaped(self._total, rows, columns)
@@ -187,10 +222,6 @@ class Workspace:
 
     def add_product(self, total: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
         total += np.matmul(a, b, out=_shaped(self._product, len(a), b.shape[1]))
-
-
-def _shaped(buffer: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    return buffer[: rows * columns].reshape(rows, columns)
 
 
 # --- forward -----------------------------------------------------------------------------------------------------
@@ -223,43 +254,74 @@ def forward(
         space = Workspace(call)
         for row, part in units:
             space.load(row)
+            v = _extended(call.of_row(call.v, row))
             for queries in call.query_blocks[part::parts]:
-                _attend(space, queries, y[row][queries], logsumexp[row][queries])
+                _attend(space, v, queries, y[row][queries], logsumexp[row][queries])
 
     spread(work, list(itertools.product(call.rows(), range(parts))))
     return y, Residual(call, y, logsumexp)
 
 
-def _attend(space: Workspace, queries: slice, y: np.ndarray, logsumexp: np.ndarray) -> None:
-    """The output and the logsumexp of one block of queries."""
+def _attend(space: Workspace, v: np.ndarray, queries: slice, y: np.ndarray, logsumexp: np.ndarray) -> None:
+    """The output and the logsumexp (in the call's base) of one block of queries."""
+    base = space.call.base
     q = space.queries(queries)
     q[:, -1] = 0
-    total = space.total(len(q), space.v.shape[1])  # its last column: the sum of the weights
+    total = space.total(len(q), v.shape[1])  # its last column: the sum of the weights
+    calm = space.call.bias is None and _longest(q) * space.longest_key <= CALM
     all_saw = False  # whether each query has seen a key, and so has a maximum
-    for keys, mask in space.call.visible(space.row, queries):
-        scores = space.scores(q, queries, keys, mask)
-        top = np.maximum.reduce(scores, -1)
-        if not (all_saw and top.max() <= SLACK):
-            _move_maximum(top, scores, total, q)
-        np.exp(scores, out=scores)
-        space.add_product(total, scores, space.v[keys])
+    for i, keys, mask in space.call.visible(space.row, queries):
+        scores = space.scores(q, queries, i, mask)
+        if not calm:
+            top = np.maximum.reduce(scores, -1)
+            if not (all_saw and top.max() <= SLACK):
+                _move_maximum(top, scores, total, q, base)
+        base.power(scores, out=scores)
+        space.add_product(total, scores, v[keys])
         all_saw = all_saw or bool(total[:, -1].all())
     weight = total[:, -1:]
     weight[weight == 0] = 1  # saw nothing: 0, exactly
     np.divide(total[:, :-1], weight, out=y, casting="same_kind")
-    np.subtract(np.log(weight[:, 0]), q[:, -1], out=logsumexp)
+    np.subtract(base.log(weight[:, 0]), q[:, -1], out=logsumexp)
 
 
-def _move_maximum(top: np.ndarray, scores: np.ndarray, total: np.ndarray, q: np.ndarray) -> None:
+def _move_maximum(top: np.ndarray, scores: np.ndarray, total: np.ndarray, q: np.ndarray, base: Base) -> None:
     """Subtract `top` where it is the row's first maximum or far above the former one; from all that is there, too."""
     first = (total[:, -1] == 0) & (top > -np.inf)
     rise = np.where(first | (top > SLACK), top, 0)
     scores -= rise[:, None]
-    total *= np.exp(-np.maximum(rise, 0))[:, None]
+    total *= base.power(-np.maximum(rise, 0))[:, None]
     q[:, -1] -= rise
 
 
 # --- backward ----------------------------------------------------------------------------------------------------
+
+
+class BackwardSpace(Workspace):
+    """With the row's values, and room for the gradients of the scores."""
+
+    def __init__(self, call: Call):
+        super().__init__(call)
+        self._g = np.empty((QUERIES, call.v.shape[-1] + 1), call.inner)
+        self._gscores = np.empty_like(self._scores)
+
+    def load(self, row: Index) -> None:
+        super().load(row)
+        self.k = self.call.of_row(self.call.k, row)
+        self.vt = _transposed(self.call.of_row(self.call.v, row), self.call.key_blocks)
+
+    def cotangent(self, g: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """[g, -D]."""
+        extended = self._g[: len(g)]
+        extended[:, :-1] = g
+        extended[:, -1] = -np.vecdot(extended[:, :-1], y, dtype=extended.dtype)
+        return extended
+
+    def score_gradients(self, g: np.ndarray, i: int, weights: np.ndarray) -> np.ndarray:
+        """weights * (g v^T - D) for key block i."""
+        gscores = np.matmul(g, self.vt[i], out=_shaped(self._gscores, *weights.shape))
+        gscores *= weights
+        return gscores
 
 
 class Sums:
@@ -279,10 +341,10 @@ class Sums:
     def of(self, part: int) -> np.ndarray:
         return self.parts[part % len(self.parts)]
 
-    def result(self, dtype: np.dtype) -> np.ndarray:
+    def result(self) -> np.ndarray:
         for part in self.parts[1:]:
             self.parts[0] += part
-        return self.parts[0].astype(dtype, copy=False)
+        return self.parts[0]
 
 
 def backward(
@@ -300,7 +362,7 @@ def backward(
     ]
 
     def work(units: Iterator[tuple[list[Index], int]]) -> None:
-        space = Workspace(call)
+        space = BackwardSpace(call)
         for rows, part in units:
             for row in rows:
                 space.load(row)
@@ -309,8 +371,12 @@ def backward(
                     _pull(space, queries, g[row][queries], y[row][queries], logsumexp[row][queries], into)
 
     spread(work, list(itertools.product(groups, range(parts))))
-    gq, gk, gv, gbias = (s.result(call.dtype) if s else None for s in sums)
-    return gq, gk, gv, None if gbias is None else gbias.reshape(call.given_bias_shape)
+    gq, gk, gv, gbias = (s.result() if s else None for s in sums)
+    if gk is not None:
+        gk *= call.base.log_of_base  # it came from queries divided by that
+    if gbias is not None:
+        gbias = gbias.reshape(call.given_bias_shape)
+    return tuple(None if x is None else x.astype(call.dtype, copy=False) for x in (gq, gk, gv, gbias))
 
 
 def _rows_by_bias(call: Call) -> dict[Index, list[Index]]:
@@ -330,7 +396,9 @@ class _Into(NamedTuple):
     bias: np.ndarray | None
 
 
-def _pull(space: Workspace, queries: slice, g: np.ndarray, y: np.ndarray, logsumexp: np.ndarray, into: _Into) -> None:
+def _pull(
+    space: BackwardSpace, queries: slice, g: np.ndarray, y: np.ndarray, logsumexp: np.ndarray, into: _Into
+) -> None:
     """The part of the gradients that comes through one block of queries.
 
     With P the weights: dP = g v^T, and the softmax's rule gives dS = P * (dP - rowsum(P * dP)) for the scores, where
@@ -340,20 +408,20 @@ def _pull(space: Workspace, queries: slice, g: np.ndarray, y: np.ndarray, logsum
     np.negative(logsumexp, out=q[:, -1])
     g = space.cotangent(g, y)
     gq = space.total(len(q), q.shape[1] - 1)
-    for keys, mask in space.call.visible(space.row, queries):
-        weights = space.scores(q, queries, keys, mask)
-        np.exp(weights, out=weights)
+    for i, keys, mask in space.call.visible(space.row, queries):
+        weights = space.scores(q, queries, i, mask)
+        space.call.base.power(weights, out=weights)
         if into.v is not None:
             space.add_product(into.v[keys], weights.T, g[:, :-1])
         if into.q is None and into.k is None and into.bias is None:
             continue
-        gscores = space.score_gradients(g, keys, weights)
+        gscores = space.score_gradients(g, i, weights)
         if into.bias is not None:
             _add_summed(_block(into.bias, queries, keys), gscores)
         if into.k is not None:
             space.add_product(into.k[keys], gscores.T, q[:, :-1])
         if into.q is not None:
-            space.add_product(gq, gscores, space.k[keys, :-1])
+            space.add_product(gq, gscores, space.k[keys])
     if into.q is not None:
         np.multiply(gq, space.call.scale, out=into.q[queries])
 

@@ -107,6 +107,19 @@ BIASES = {
 }
 
 
+@pytest.mark.parametrize("calm", [0.0, blockwise.CALM])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.usefixtures("always_blockwise")
+def test_with_and_without_a_running_maximum(calm, shape, monkeypatch):
+    monkeypatch.setattr(blockwise, "CALM", calm)
+    monkeypatch.setattr(blockwise, "SLACK", 0.5)
+    q, k, v = (3 * normal(*s, seed=i) for i, s in enumerate(SHAPES[shape]))
+    for name, mask in masks(max(q.shape[-2], 4), max(k.shape[-2], 6)).items():
+        mask = None if mask is None else mask[..., : q.shape[-2], : k.shape[-2]]
+        y = mg.attention(q, k, v, mask=mask).data
+        np.testing.assert_allclose(y, oracle(q, k, v, mask), rtol=1e-12, atol=1e-12, err_msg=name)
+
+
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -117,8 +130,7 @@ def test_equals_the_loop_and_the_reference(shape, bias, dtype, threads):
     bias_shape = BIASES[bias](*batch, q.shape[-2], k.shape[-2])
     b = [] if bias_shape is None else [normal(*bias_shape, seed=9, dtype=dtype)]
     for name, mask in masks(max(q.shape[-2], 4), max(k.shape[-2], 6), *batch).items():
-        if mask is not None:  # built larger where an axis is too short for its holes
-            mask = mask[..., : q.shape[-2], : k.shape[-2]]
+        mask = None if mask is None else mask[..., : q.shape[-2], : k.shape[-2]]  # built larger, for the holes to fit
         options = {"mask": mask, "scale": 0.7}
 
         def f(attention, q, k, v, b=None, options=options):
