@@ -9,14 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.engine import Array, Node, is_leaf
+from minigrad.engine import Array, Node
 from minigrad.op import Op
 from minigrad.ops.fused import attention
 from minigrad.study.books import Gain, Head, Ledger, Part, Row
 from minigrad.study.names import Names
 from minigrad.study.text import norm, place
 from minigrad.study.verdict import Evidence, verdict
-from minigrad.study.walk import Record, Step, add_to, back_through, call_of, operands, pull_back, record_of
+from minigrad.study.walk import (
+    Record,
+    Step,
+    add_to,
+    back_through,
+    call_of,
+    is_source,
+    operands,
+    outputs,
+    pull_back,
+    record_of,
+)
 from minigrad.tensor import Tensor
 from minigrad.transforms import vjp
 
@@ -78,7 +89,7 @@ class _Tally:
     def see(self, step: Step) -> None:
         node = step.node
         self.evidence.note(step)
-        if is_leaf(node):
+        if is_source(node):
             self.gradients[node] = step.cotangent
         for edge, g in zip(step.edges, step.gradients):
             if g is not None:
@@ -91,7 +102,7 @@ class _Tally:
         node, call = step.node, call_of(step.node)
         to_parameters = [edge in self._parameters for edge in step.edges]
         onward = [g for g, last in zip(step.gradients, to_parameters) if not last or all(to_parameters)]
-        shape = np.shape(call.output[0] if isinstance(call.output, tuple) else call.output)
+        shape = np.shape(outputs(node)[0])
         title, where = self._names.title(self._names.module(node)), place(call.file, call.line)
         every = _arrays(step.gradients)
         return _row(str(node.op), title, where, shape, _arrays(step.cotangent), _arrays(onward), every)
@@ -101,7 +112,7 @@ class _Tally:
         here, there = self._names.around(node), self._names.around(edge)
         for path in set(here) - set(there):
             _add(self._out[path], edge, g)
-        if not is_leaf(edge):
+        if not is_source(edge):
             for path in set(there) - set(here):
                 _add(self._in[path], edge, g)
 
@@ -138,7 +149,7 @@ def _add(sums: dict[Node, Array], key: Node, g: Array) -> None:
 
 def _zeros(arrays: Sequence[Array]) -> float:
     size = sum(g.size for g in arrays)
-    return 1 - sum(np.count_nonzero(g) for g in arrays) / size if size else 0.0
+    return 1 - sum(int(np.count_nonzero(g)) for g in arrays) / size if size else 0.0
 
 
 def _nonfinite(arrays: Sequence[Array]) -> int:
@@ -223,7 +234,7 @@ def _by_branch(record: Record, names: Names, cotangent: Array) -> dict[Node, dic
             g = waiting[kinds].pop(node, None)
             if g is None:
                 continue
-            if is_leaf(node):
+            if is_source(node):
                 leaves.setdefault(node, {})[kinds] = g
                 continue
             step = back_through(record, node, g, hooks=False)

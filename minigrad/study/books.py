@@ -79,7 +79,7 @@ class Gain:
     branches: Mapping[str, Part]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ledger:
     """The books of a backward pass. findings: in words, where the gradient vanishes, dies, explodes or is not finite.
 
@@ -93,7 +93,7 @@ class Ledger:
     heads: tuple[Head, ...]
     leaves: tuple[Gain, ...]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         words = [line for finding in self.findings for line in textwrap.wrap(finding, width(), subsequent_indent="  ")]
         blocks = [words, self._module_table(), self._head_table(), self._leaf_table(), self._op_table()]
         return "\n\n".join("\n".join(block) for block in blocks if block)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.engine import Node, OutputNode, is_leaf
+from minigrad.engine import Node, OutputNode
 from minigrad.op import FusedOp, Op
 from minigrad.study.names import Names
 from minigrad.study.text import place, table, width
-from minigrad.study.walk import Record, Step, call_of, edges_of, operands, pull_back, record_of, replayed
+from minigrad.study.walk import Record, Step, call_of, edges_of, is_source, operands, pull_back, record_of, replayed
 from minigrad.tensor import Tensor
 
 ROWS_SHOWN = 20
@@ -45,7 +45,7 @@ class Digits:
         return max(0.0, self.before - self.after)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Precision:
     """Digits lost, the worst call first. value: the digits of the loss; gradients: those of each leaf's gradient."""
 
@@ -53,7 +53,7 @@ class Precision:
     value: float
     gradients: Mapping[str, float]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         cells = [
             [row.phase, f"{row.op}: {row.operand}" if row.operand else row.op, row.module]
             + [f"{row.before:.1f}", f"{row.after:.1f}", f"{row.lost:.1f}", place(row.file, row.line)]
@@ -143,7 +143,7 @@ class _Comparison:
                 node = self._record.inside[call][node.index]
             else:
                 node = node.edges[0]
-        return None if is_leaf(node) or node.notes is None or node.notes.call is None else node.notes.call.output
+        return None if is_source(node) or node.notes is None or node.notes.call is None else node.notes.call.output
 
     def _row(self, node: Node, phase: str, op: str, operand: str, before: float, after: float) -> Digits:
         call = call_of(node)
@@ -174,7 +174,7 @@ class _Comparison:
                 yield replace(
                     rows[-1], op="sum of gradients", operand=self._called(step.node), before=before, after=after
                 )
-            if is_leaf(step.node):
+            if is_source(step.node):
                 self._gradients[self._names.leaf(step.node)] = after
             if isinstance(step.node.op, Op):
                 for edge, row in self._rules(step, exact[twin], after):
@@ -215,10 +215,11 @@ class _Comparison:
             yield self._digits[node]
 
     def _called(self, node: Node) -> str:
-        if is_leaf(node):
+        while node.op is None and node.edges:
+            node = node.edges[0]
+        if is_source(node):
             return self._names.leaf(node)
-        maker = node.edges[0] if type(node) is OutputNode else node
-        return f"output of {maker.op} at {place(call_of(maker).file, call_of(maker).line)}"
+        return f"output of {node.op} at {place(call_of(node).file, call_of(node).line)}"
 
 
 def _several(x: Any) -> Sequence[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from minigrad.engine import Node, OutputNode
 from minigrad.nn.module import Module
 from minigrad.study.text import place
-from minigrad.study.walk import Record, call_of, edges_of, operands
+from minigrad.study.walk import Record, call_of, edges_of, is_source, operands
 
 
 class Names:
@@ -51,7 +51,7 @@ class Names:
     def _name_other_leaves(self, record: Record) -> None:
         for node in record.calls:
             for edge, (name, _) in zip(edges_of(node), operands(node)):
-                if edge.op is None and not edge.edges and edge not in self._name_of:
+                if is_source(edge) and edge not in self._name_of:
                     self._name_of[edge] = f"{name} of {node.op} at {place(call_of(node).file, call_of(node).line)}"
 
     def leaf(self, node: Node) -> str:

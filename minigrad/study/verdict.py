@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.engine import Node, is_leaf
+from minigrad.engine import Node
 from minigrad.op import Op
 from minigrad.study.names import Names
 from minigrad.study.text import norm, number, place, share
-from minigrad.study.walk import Record, Step, call_of, operands
+from minigrad.study.walk import Record, Step, call_of, is_source, operands, outputs
 from minigrad.tensor import Tensor
 
 # By how much a gradient's norm must change between two calls on the way from the loss to a parameter. Means over
@@ -58,7 +58,7 @@ def verdict(
     loss: Tensor, record: Record, names: Names, evidence: Evidence, gradients: Mapping[str, float | None]
 ) -> list[str]:
     """The findings. gradients: the norm of each parameter's gradient, None where none arrives."""
-    leaves = [node for node in record.nodes if is_leaf(node) and node in evidence.norms]
+    leaves = [node for node in record.nodes if is_source(node) and node in evidence.norms]
     paths = [path for path in (_Path(leaf, names, evidence) for leaf in leaves) if path.is_finite]
     found = [*_not_finite(loss, names, evidence), *_disconnected(gradients), *_dying(paths, names)]
     vanishing = [path for path in paths if path.stop is None and path.fall.factor > FACTOR]
@@ -75,7 +75,7 @@ def verdict(
             f"The gradient explodes on its way to {_to(worst, exploding, names)}: its norm grows "
             f"{_course(worst, worst.rise, names)}, {_mostly(worst, worst.rise, 1)}."
         )
-    return found or [_healthy([evidence.norms[leaf] for leaf in leaves])]
+    return found or [_healthy({names.leaf(leaf): evidence.norms[leaf] for leaf in leaves})]
 
 
 class _Stretch(NamedTuple):
@@ -97,7 +97,7 @@ class _Path:
         calls = evidence.path_to(leaf)
         sizes = [*(evidence.norms[node] for node in calls), evidence.norms[leaf]]
         within = [i for i, node in enumerate(calls) if names.module(node) is not None]
-        within = within or [i for i, node in enumerate(calls) if np.size(call_of(node).output) > 1]
+        within = within or [i for i, node in enumerate(calls) if sum(np.size(y) for y in outputs(node)) > 1]
         start = within[0] if within else 0
         self.leaf = leaf
         self.calls = calls[start:]
@@ -161,17 +161,18 @@ def _dying(paths: Sequence[_Path], names: Names) -> Iterator[str]:
 
 def _all_zero(node: Node) -> str:
     call = call_of(node)
-    if not np.any(call.output):
+    if not any(np.any(y) for y in outputs(node)):
         return ", whose outputs are all 0"
     arrays = zip(node.op._names, call.arguments)
     zero = [name for name, x in arrays if isinstance(x, np.ndarray) and x.dtype.kind in "fc" and not x.any()]
     return f", whose {_listed(zero)} {'is' if len(zero) == 1 else 'are'} all 0" if zero else ""
 
 
-def _healthy(norms: Sequence[float]) -> str:
-    return (
-        f"The gradient arrives everywhere, and neither vanishes nor explodes: at the {len(norms)} leaves its norm is "
-        f"between {number(min(norms))} and {number(max(norms))}."
+def _healthy(norms: Mapping[str, float]) -> str:
+    least, most = (choose(norms, key=norms.__getitem__) for choose in (min, max))
+    between = f"between {number(norms[least])} (of {least}) and {number(norms[most])} (of {most})"
+    return "The gradient arrives everywhere, and neither vanishes nor explodes: its norm is " + (
+        f"{between}." if len(norms) > 1 else f"{number(norms[least])} (of {least})."
     )
 
 
@@ -209,8 +210,8 @@ def _saturated(op: str, calls: Sequence[Node]) -> str:
     if op not in _LIMITS:
         return ""
     low, high = _LIMITS[op]
-    outputs = np.concatenate([np.ravel(call_of(node).output) for node in calls])
-    near = float(np.mean((outputs - low < 0.01) | (high - outputs < 0.01)))
+    values = np.concatenate([np.ravel(y) for node in calls for y in outputs(node)])
+    near = float(np.mean((values - low < 0.01) | (high - values < 0.01)))
     return f": {share(near)} of its outputs lie within 0.01 of {low:g} or {high:g}" if near > 0.5 else ""
 
 

@@ -73,6 +73,8 @@ def record_of(y: Tensor, purpose: str) -> Record:
             f"{purpose} needs a tensor with a recorded graph, and this one has none: compute it from a tensor with "
             "requires_grad=True, outside no_grad"
         )
+    if is_source(y._node):
+        raise RuntimeError(f"{purpose} needs a tensor that ops have made, and this one is a leaf: pass the loss")
     return record_with(_in_order([y._node], 0), purpose)
 
 
@@ -96,6 +98,17 @@ def edges_of(node: Node) -> tuple[Node, ...]:
     if not node.edges and node.notes is not None and node.notes.call is not None:
         return node.notes.call.edges
     return node.edges
+
+
+def outputs(node: Node) -> tuple[Any, ...]:
+    """The arrays that a call returned."""
+    y = call_of(node).output
+    return y if isinstance(y, tuple) else (y,)
+
+
+def is_source(node: Node) -> bool:
+    """Whether no call made what stands at this node: a leaf, or an input of a running transform."""
+    return node.op is None and not node.edges
 
 
 def operands(node: Node) -> list[tuple[str, Any]]:
@@ -272,15 +285,13 @@ def replayed(record: Record, convert: Callable[[Any], Any]) -> dict[Node, Tensor
                 again[node] = several[call][node.index]
             else:  # of a node through which tensors pass on to a module's hooks
                 edge = edges_of(call)[node.index]
-                if edge not in again:
-                    again[edge] = _as_leaf(convert(call_of(call).arguments[node.index]))
+                _enter(again, edge, convert(call_of(call).arguments[node.index]))
                 again[node] = again[edge]
-        elif node.op is None and node.edges:
+        elif node.op is None and node.edges and node.edges[0] in again:
             again[node] = again[node.edges[0]]
         elif isinstance(node.op, Op):
             for edge, (_, x) in zip(edges_of(node), operands(node)):
-                if edge not in again:
-                    again[edge] = _as_leaf(convert(np.asarray(x)))
+                _enter(again, edge, convert(np.asarray(x)))
             with complete():
                 y = call_with(node, [again[edge] for edge in edges_of(node)], convert)
             if isinstance(y, tuple):
@@ -288,6 +299,18 @@ def replayed(record: Record, convert: Callable[[Any], Any]) -> dict[Node, Tensor
             else:
                 again[node] = y
     return again
+
+
+def _enter(again: dict[Node, Tensor], edge: Node, x: np.ndarray) -> None:
+    """Make a leaf of the value of an operand, if nothing has been computed for it: it comes from a source."""
+    if edge in again:
+        return
+    way = [edge]
+    while not is_source(way[-1]):
+        way.append(way[-1].edges[0])  # inputs of transforms
+    source = again.setdefault(way[-1], _as_leaf(x))
+    for node in way:
+        again[node] = source
 
 
 def _as_leaf(x: np.ndarray) -> Tensor:

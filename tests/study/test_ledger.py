@@ -93,6 +93,11 @@ def broadcast(x, w):
     return (x * w[0, 0] + w.sum(0)[:1]).sum() * 0.5
 
 
+def of_a_decomposition(x, w):
+    values, vectors = mg.linalg.eigh(x.T @ x + np.eye(3))
+    return (values * w[0]).sum() + mg.abs(vectors).sum()
+
+
 def gradient_penalty(x, w):
     g = mg.grad(lambda x: several_outputs(x, w), create_graph=True)(x)
     return (g**2).sum()
@@ -103,6 +108,7 @@ def gradient_penalty(x, w):
     [
         a_user_op,
         gradient_penalty,
+        of_a_decomposition,
         several_outputs,
         a_checkpoint,
         nested_checkpoints,
@@ -539,6 +545,8 @@ def test_what_was_not_recorded_is_said():
         study.ledger(recorded(lambda: early.sum()))
     with pytest.raises(RuntimeError, match="none: compute it"):
         study.ledger(mg.tensor(1.0))
+    with pytest.raises(RuntimeError, match="this one is a leaf: pass the loss"):
+        study.ledger(leaf())
     with pytest.raises(ValueError, match="reduce it to one number"):
         study.ledger(recorded(lambda: x * 2))
 
@@ -555,6 +563,19 @@ def test_too_late_is_said():
         x -= x.grad
     with pytest.raises(RuntimeError, match=r"operand of shape \(3,\) of multiply .* written in place"):
         study.ledger(loss)
+
+
+def test_inside_a_transform():
+    books = []
+
+    def f(x):
+        loss = recorded(lambda: (x * x).sum())
+        books.append(study.ledger(loss))
+        return loss
+
+    x = normal(3)
+    assert np.array_equal(mg.grad(f)(x), 2 * x)
+    assert books[0].leaves[0].norm == pytest.approx(2 * size(x))
 
 
 def test_hooks_change_what_follows_as_in_backward():

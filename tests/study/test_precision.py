@@ -180,11 +180,17 @@ def sequences(x):
     return (mg.concatenate([x, x[:2], 3 * x]) / 7).sum() + mg.einsum("i,i->", x, x)
 
 
+def gradient_penalty(x):
+    return (mg.grad(lambda x: mg.attention(x[:, None], x[:, None], x[:, None]).sum(), create_graph=True)(x) ** 2).sum()
+
+
 def choices(x):
     return mg.where(x > 0, x / 3, -x).sum() + mg.sort(x)[2] * mg.relu(x).max()
 
 
-@pytest.mark.parametrize("f", [several_outputs, one_of_several_outputs, checkpointed, sequences, choices])
+@pytest.mark.parametrize(
+    "f", [several_outputs, one_of_several_outputs, checkpointed, sequences, choices, gradient_penalty]
+)
 def test_every_kind_of_call_is_compared_in_both_directions(f):
     x = leaf(normal(6))
     loss = recorded(f, x)
