@@ -47,7 +47,7 @@ STYLE = f"""
 }}
 @media (forced-colors:active){{
 .mg-chart .paper{{fill:Canvas}}
-.mg-chart text{{fill:CanvasText;stroke:Canvas}}
+.mg-chart text{{fill:CanvasText!important;stroke:Canvas!important}}
 .mg-chart .bar{{fill:GrayText}}
 .mg-chart .own{{fill:Highlight}}
 .mg-chart .grid,.mg-chart .one{{stroke:CanvasText}}

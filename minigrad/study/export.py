@@ -241,10 +241,9 @@ STYLE = f"""
 .mg-graph .tip{{fill:#a0a0ad}}
 }}
 @media (forced-colors:active){{
-.mg-graph .paper,.mg-graph rect{{fill:Canvas}}
-.mg-graph text{{fill:CanvasText}}
-.mg-graph rect,.mg-graph .line{{stroke:CanvasText}}
-.mg-graph .tip{{fill:CanvasText}}
+.mg-graph rect{{fill:Canvas!important;stroke:CanvasText!important}}
+.mg-graph text,.mg-graph .tip{{fill:CanvasText!important}}
+.mg-graph .line{{stroke:CanvasText!important}}
 }}
 """
 

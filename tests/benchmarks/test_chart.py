@@ -96,6 +96,7 @@ def test_ticks_stand_at_their_numbers(chart):
     bottom = max(float(line.get("y2")) for line in root.iter(f"{SVG}line"))
     labels = [(float(text), (left + right) / 2) for text, left, right, y in texts(root) if bottom < y < bottom + 18]
     assert 1.0 in [v for v, _ in labels]
+    assert all(v == 0 or re.fullmatch(r"[125]\.0*e.*", f"{v:e}") for v, _ in labels if log)
     for v, x in labels:
         assert min(abs(x - line) for line in lines) < 0.2
         if v not in (0.0, 1.0):

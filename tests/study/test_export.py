@@ -361,6 +361,14 @@ def test_a_browser_finds_every_label_in_its_box(tmp_path):
                 })"""
             )
             assert outside == []
+            page.emulate_media(forced_colors="active", color_scheme="dark")
+            colours = page.evaluate(
+                """() => ["text", "rect"].map(kind =>
+                    [...new Set([...document.querySelectorAll(kind)].map(item => getComputedStyle(item).fill))])"""
+            )
+            assert [len(fills) for fills in colours] == [1, 1]
+            assert colours[0] != colours[1]
+            page.emulate_media(forced_colors="none", color_scheme="light")
         browser.close()
 
 
