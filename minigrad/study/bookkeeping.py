@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -122,7 +123,9 @@ class _Tally:
                 leaving = list(self._out[path].values())
                 shape = next(iter(arriving.values())).shape
                 title = self._names.title(path)
-                yield _row(title, title, "", shape, list(arriving.values()), leaving, leaving)
+                code = getattr(inspect.unwrap(type(self._names.modules[path]).forward), "__code__", None)
+                where = "" if code is None else place(code.co_filename, code.co_firstlineno)
+                yield _row(title, title, where, shape, list(arriving.values()), leaving, leaving)
 
 
 def _row(
@@ -173,32 +176,39 @@ class _Heads:
     def see(self, step: Step, names: Names) -> None:
         op, g = step.node.op.name, step.cotangent
         path = names.module(step.node)
-        title = names.title(path)
+        call = call_of(step.node)
+        at = names.title(path), place(call.file, call.line)
         given = {name: gradient for (name, _), gradient in zip(operands(step.node), step.gradients)}
         if op == "self_attention":
-            self.rows += _rows_of_heads(title, *_inside_self_attention(step))
+            self.rows += _rows_of_heads(at, *_inside_self_attention(step))
         elif op == "attention" and g.ndim > 2:
-            self.rows += _rows_of_heads(title, g, given.get("q"), given.get("k"), given.get("v"))
+            self.rows += _rows_of_heads(at, g, given.get("q"), given.get("k"), given.get("v"))
         elif op == "matmul" and path is not None and g.ndim > 3 and names.heads(path) == g.shape[-3]:
-            self._see_product(title, g, given, np.shape(call_of(step.node).arguments[0]))
+            self._see_product(at, g, given, np.shape(call.arguments[0]))
 
-    def _see_product(self, module: str, g: Array, given: dict[str, Array | None], left: tuple[int, ...]) -> None:
+    def _see_product(
+        self, at: tuple[str, str], g: Array, given: dict[str, Array | None], left: tuple[int, ...]
+    ) -> None:
+        module = at[0]
         if self._awaited.get(module) != g.shape:
             self._awaited[module] = left
-            self.rows += _rows_of_heads(module, g, None, None, given.get("b"))
+            self.rows += _rows_of_heads(at, g, None, None, given.get("b"))
             return
         del self._awaited[module]
         first = len(self.rows) - 1 - [row.module for row in reversed(self.rows)].index(module) - (g.shape[-3] - 1)
-        for i, scores in enumerate(_rows_of_heads(module, g, given.get("a"), given.get("b"), None), first):
+        for i, scores in enumerate(_rows_of_heads(at, g, given.get("a"), given.get("b"), None), first):
             self.rows[i] = replace(self.rows[i], query=scores.query, key=scores.key)
 
 
-def _rows_of_heads(module: str, g: Array, q: Array, k: Array, v: Array) -> list[Head]:
-    def at(x: Array, head: int) -> float | None:
+def _rows_of_heads(at: tuple[str, str], g: Array, q: Array, k: Array, v: Array) -> list[Head]:
+    """at: the module and the place. The others: cotangents (..., heads, n, width), None where they are not known."""
+
+    def of(x: Array, head: int) -> float | None:
         return None if x is None or x.ndim < 3 else norm(x[..., head, :, :])
 
+    module, where = at
     return [
-        Head(module, head, norm(g[..., head, :, :]), at(q, head), at(k, head), at(v, head))
+        Head(module, head, where, norm(g[..., head, :, :]), of(q, head), of(k, head), of(v, head))
         for head in range(g.shape[-3])
     ]
 

@@ -18,10 +18,10 @@ class Row:
     """What a gradient is before and after an op or a module.
 
     name: the op's, or the module's path (the outermost one's class, in parentheses). module: that of the module which
-    made the call, "" if none did. norm_in: of the cotangent that arrives at the output, of that shape. norm_out: of
-    what goes on to operands that are no parameters (from an op without such operands, to its parameters; from a module
-    without, None). zeros: the share of zeros among all that goes on; nonfinite: how many elements of that are NaN or
-    infinite.
+    made the call, "" if none did. place: file and line of the call, or of the module's forward(). norm_in: of the
+    cotangent that arrives at the output, of that shape. norm_out: of what goes on to operands that are no parameters
+    (from an op without such operands, to its parameters; from a module without, None). zeros: the share of zeros among
+    all that goes on; nonfinite: how many elements of that are NaN or infinite.
     """
 
     name: str
@@ -43,11 +43,12 @@ class Row:
 class Head:
     """Norms at one head: of the cotangent of its output, and of what goes on to its queries, keys and values.
 
-    None for queries and keys where the scores are no products of both.
+    None for queries and keys where the scores are no products of both. place: file and line of the last call.
     """
 
     module: str
     head: int
+    place: str
     norm_in: float
     query: float | None
     key: float | None
@@ -99,11 +100,14 @@ class Ledger:
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def _module_table(self) -> list[str]:
-        return table(["module", *_FLOW], [[row.name, *_flow(row)] for row in self.modules]) if self.modules else []
+        rows = [[row.name, *_flow(row), row.place] for row in self.modules]
+        return table(["module", *_FLOW, "line"], rows) if rows else []
 
     def _head_table(self) -> list[str]:
-        header = ["attention in", ">head", ">norm in", ">to queries", ">to keys", ">to values"]
-        rows = [[h.module, str(h.head), *map(number, (h.norm_in, h.query, h.key, h.value))] for h in self.heads]
+        header = ["attention in", ">head", ">norm in", ">to queries", ">to keys", ">to values", "line"]
+        rows = [
+            [h.module, str(h.head), *map(number, (h.norm_in, h.query, h.key, h.value)), h.place] for h in self.heads
+        ]
         return table(header, rows) if rows else []
 
     def _leaf_table(self) -> list[str]:

@@ -204,6 +204,7 @@ def test_rows_of_modules_have_what_enters_and_what_leaves():
     x.grad = None
     y.backward(from_first)
     inner = row_of(books.modules, "inner")
+    assert inner.place == f"minigrad/nn/layers.py:{nn.Sequential.forward.__code__.co_firstlineno}"
     assert inner.norm_in == pytest.approx(size(out.grad))  # between the two calls the gradient does not leave it
     assert inner.norm_out == pytest.approx(size(x.grad))
     whole = row_of(books.modules, "(Doubled)")
@@ -257,6 +258,7 @@ def test_heads_agree_with_loops(heads, plain):
     books = study.ledger(recorded(f))
     found = np.array([[h.norm_in, h.query, h.key, h.value] for h in books.heads])
     assert [h.head for h in books.heads] == list(range(heads))
+    assert all(re.fullmatch(r"models/self_attention\.py:\d+", h.place) for h in books.heads)
     np.testing.assert_allclose(found, heads_by_hand(layer, x, c), rtol=1e-10)
 
 
