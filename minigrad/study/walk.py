@@ -75,7 +75,7 @@ def record_of(y: Tensor, purpose: str) -> Record:
         )
     if is_source(y._node):
         raise RuntimeError(f"{purpose} needs a tensor that ops have made, and this one is a leaf: pass the loss")
-    return record_with(_in_order([y._node], 0), purpose)
+    return record_with(in_order([y._node]), purpose)
 
 
 def record_with(nodes: Sequence[Node], purpose: str) -> Record:
@@ -120,7 +120,8 @@ def operands(node: Node) -> list[tuple[str, Any]]:
     return [(op._names[i], call.arguments[i]) for i in call.tracked]
 
 
-def _in_order(roots: Sequence[Node], since: int) -> list[Node]:
+def in_order(roots: Sequence[Node], since: int = 0) -> list[Node]:
+    """The roots and all that leads to them, in the order in which they were made, as far as they were after `since`."""
     seen = {node for node in roots if node.tick > since}
     stack = list(seen)
     while stack:
@@ -138,7 +139,7 @@ def _opened(nodes: Sequence[Node], inside: dict[Node, list[Node]]) -> list[Node]
             begun = next_tick()
             with complete():
                 inside[node] = node.op.again()
-            opened += _opened(_in_order(inside[node], begun), inside)
+            opened += _opened(in_order(inside[node], begun), inside)
         opened.append(node)
     return opened
 
