@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from minigrad.engine import Node, OutputNode
 from minigrad.nn.module import Module
@@ -18,7 +17,7 @@ class Names:
     """
 
     def __init__(self, record: Record, model: Module | None = None):
-        called = {id(m): m for node in record.calls for m in call_of(node).modules}
+        called = {id(m): m for node in record.calls for m in _modules(node)}
         self._inside = record.inside
         self._model = model
         known = [] if model is None else list(model.modules())
@@ -62,7 +61,7 @@ class Names:
         """The path of the innermost module that a call, an output or a parameter belongs to; None: to no module."""
         node = self._maker(node)
         if node.notes is not None and node.notes.call is not None:
-            modules = node.notes.call.modules
+            modules = _modules(node)
             return self._path_of.get(id(modules[-1])) if modules else None
         name = self._name_of.get(node)
         if name is None or name not in self.parameters:
@@ -94,6 +93,10 @@ class Names:
         return "" if path is None else path or f"({type(self.modules[path]).__name__})"
 
 
+def _modules(node: Node) -> list[Module]:
+    return [m for m in call_of(node).modules if isinstance(m, Module)]  # not another framework's
+
+
 def _upwards(path: str) -> Iterator[str]:
     """What contains a path: for "a.b.c", "a.b", "a" and ""."""
     while path:
@@ -101,7 +104,7 @@ def _upwards(path: str) -> Iterator[str]:
         yield path
 
 
-def _outermost(modules: Sequence[Any]) -> Iterator[Any]:
+def _outermost(modules: Sequence[Module]) -> Iterator[Module]:
     """Those that are in no other of them."""
     for module in modules:
         others = (m for m in modules if m is not module)

@@ -526,6 +526,19 @@ def test_several_models_are_told_apart():
     }
 
 
+def test_what_is_no_module_of_ours_is_none():
+    class Foreign:
+        def named_modules(self):
+            raise AssertionError
+
+        def __call__(self, x):
+            return (x * x).sum()
+
+    books = study.ledger(recorded(Foreign(), leaf(3)))
+    assert not books.modules
+    assert {row.module for row in books.ops} == {""}
+
+
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_it_fits_the_terminal(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
