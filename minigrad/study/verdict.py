@@ -155,7 +155,7 @@ def _dying(paths: Sequence[_Path], names: Names) -> Iterator[str]:
     for stop, leaves in by_stop.items():
         yield (
             f"The gradient dies on its way to {_listed(leaves)}: it is exactly 0 from {_at(stop, names)} on"
-            f"{_all_zero(stop)}."
+            f"{_all_zero(stop)}{_saturated(str(stop.op), [stop])}."
         )
 
 

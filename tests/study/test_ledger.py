@@ -407,6 +407,14 @@ def test_eight_layers_of_saturated_sigmoid_are_told_in_one_sentence():
     assert first.norm < 1e-10
 
 
+def test_a_sigmoid_that_passes_on_nothing_at_all_is_told():
+    (sentence,) = loss_of(eight_layers("sigmoid", bias=100.0)).findings
+    assert re.match(
+        r"The gradient dies on its way to .* and 11 more: it is exactly 0 from sigmoid \(FCStack, ", sentence
+    )
+    assert sentence.endswith(" on: 100% of its outputs lie within 0.01 of 0 or 1.")
+
+
 def test_an_explosion_is_told_in_one_sentence():
     (sentence,) = loss_of(eight_layers("relu", factor=30.0)).findings
     assert re.match(r"The gradient explodes on its way to layers\.0\.weight \(and \d+ more\): its norm grows", sentence)
