@@ -45,7 +45,21 @@ def calls(outputs: Tensor | Sequence[Tensor]) -> list[Node]:
 
 
 class Graph(Parts):
-    """A computation graph as plain data; in a notebook it draws itself. Made by `graph`; it does not change."""
+    """A computation graph as plain data; in a notebook it draws itself. Made by `graph`; it does not change.
+
+    >>> import numpy as np
+    >>> from minigrad import nn
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3))
+    >>> with recording():
+    ...     loss = model(np.ones((4, 2), np.float32)).sum()
+    >>> seen = graph(loss, model)
+    >>> [node.name or node.op for node in seen.by_module().nodes]
+    ['layers.0', 'layers.1', 'sum']
+    >>> [node.kind for node in seen.inside("layers.0").nodes]
+    ['constant', 'parameter', 'parameter', 'call', 'outside']
+    >>> seen.to_svg()[:4], seen.to_dot()[:7], seen.to_mermaid()[:9], seen.to_html()[:4], seen.to_json()["schema"]
+    ('<svg', 'digraph', 'flowchart', '<div', 'minigrad.graph/1')
+    """
 
     def by_module(self, depth: int = 1) -> Graph:
         """One box for each call of a module, down to modules nested `depth` deep; ValueError for a depth below 1."""

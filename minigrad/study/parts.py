@@ -141,7 +141,7 @@ def is_within(path: str, module: str) -> bool:
 
 
 def plain(parts: Parts) -> dict[str, Any]:
-    """The graph as dicts, lists, text and numbers, ready for JSON."""
+    """The graph as dicts, lists, text and numbers, ready for JSON: the fields of the classes above but empty ones."""
     return {
         "schema": "minigrad.graph/1",
         "view": parts.view,
