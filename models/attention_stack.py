@@ -70,11 +70,12 @@ class Block(nn.Module):
 
     def step(self, x: Tensor, cache: BlockCache) -> Tensor:
         """forward() for one more vector (batch, 1, dim) of a decoder; the cache remembers those before it."""
-        h = self._norm(0, x)
+        h = self.attention.tap("x", self._norm(0, x))
         keys, values = cache.append(*self.attention.keys_and_values(h))
         x = self._add(x, self.attention.look_up(h, keys, values))
         if self.cross is not None:
-            x = self._add(x, self.cross.look_up(self._norm(1, x), *cache.context, cache.context_mask))
+            h = self.cross.tap("x", self._norm(1, x))
+            x = self._add(x, self.cross.look_up(h, *cache.context, cache.context_mask))
         return self._add(x, self.fc(self._norm(-1, x)))
 
     def _norm(self, i: int, x: Tensor) -> Tensor:

@@ -63,19 +63,22 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} does not define forward()")
 
     def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._hooks is None:
+        hooks = self._hooks  # looked at once: another thread may take the last one off
+        if hooks is None:
             return self.forward(*args, **kwargs)
-        return self._hooks.call(self, args, kwargs)  # type: ignore[no-any-return]
+        return hooks.call(self, args, kwargs)  # type: ignore[no-any-return]
 
     # --- watching ---
 
     def tap(self, point: str, x: Tensor) -> Tensor:
         """x, or what the hooks at this point of the class (one of its hook_points) put in its place."""
-        return x if self._hooks is None else self._hooks.pass_by(point, x)
+        hooks = self._hooks
+        return x if hooks is None else hooks.pass_by(point, x)
 
     def is_watched(self, *points: str) -> bool:
         """Whether there is a hook at any of these hook points, so that what passes there must be computed."""
-        return self._hooks is not None and any(self._hooks.at.get(point) for point in points)
+        hooks = self._hooks
+        return hooks is not None and any(hooks.at.get(point) for point in points)
 
     def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> ModuleHook:
         """Call hook(module, inputs, output) after each forward(); anything that it returns but None is the new output.

@@ -13,7 +13,7 @@ from minigrad.study.attribution import (
     saliency,
 )
 from minigrad.study.bookkeeping import ledger
-from minigrad.study.capture import capture, patch, points, stop_gradient
+from minigrad.study.capturing import capture, patch, points, stop_gradient
 from minigrad.study.digits import precision
 from minigrad.study.graph import calls, graph, recording
 from minigrad.study.jacobians import jacobian_spectrum, layer_jacobian

@@ -15,7 +15,7 @@ import numpy as np
 
 from minigrad.engine import no_grad
 from minigrad.nn.module import Module
-from minigrad.study.capture import capture, patch, stop_gradient
+from minigrad.study.capturing import capture, patch, stop_gradient
 from minigrad.tensor import Tensor, TensorLike
 from minigrad.transforms import vjp
 

@@ -894,18 +894,22 @@ def test_a_module_with_hooks_is_freed_without_the_garbage_collector(no_observers
 
 def test_hooks_come_and_go_in_several_threads(no_observers):
     layer = linear(2, 2, 0)
-    kept = layer.register_forward_hook(lambda module, inputs, output: output + 1)
+    plain = layer.forward(np.ones((1, 2))).data
 
     def come_and_go():
         for _ in range(300):
             layer.register_forward_hook(lambda *a: None).remove()
             layer.register_full_backward_hook(lambda *a: None).remove()
 
-    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    plain = layer.forward(np.ones((1, 2))).data
-    while any(thread.is_alive() for thread in threads):
-        np.testing.assert_array_equal(layer(np.ones((1, 2))).data, plain + 1)
-    kept.remove()
+    for added in (0, 1):
+        kept = [layer.register_forward_hook(lambda module, inputs, output: output + 1) for _ in range(added)]
+        threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        outputs = [layer(np.ones((1, 2))).data]
+        while any(thread.is_alive() for thread in threads):
+            outputs.append(layer(np.ones((1, 2))).data)
+        np.testing.assert_array_equal(outputs, np.broadcast_to(plain + added, (len(outputs), *plain.shape)))
+        for handle in kept:
+            handle.remove()
     assert "_hooks" not in vars(layer)

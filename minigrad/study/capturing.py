@@ -18,6 +18,7 @@ from minigrad.engine import Node, Notes, state
 from minigrad.nn.hooks import ModuleHook
 from minigrad.nn.module import Module
 from minigrad.tensor import Tensor, TensorLike, wrap
+from minigrad.trees import flatten
 
 Names: TypeAlias = "str | Sequence[str]"
 Replacement: TypeAlias = "TensorLike | Callable[[Tensor], TensorLike]"
@@ -99,6 +100,7 @@ class _Watching:
         self._hooks: list[ModuleHook] = []
 
     def _places(self) -> Iterator[tuple[Module, str, Callable[[Any], Any]]]:
+        """The points to be hooked, and what is called with the values there."""
         raise NotImplementedError
 
     def _enter(self) -> None:
@@ -242,14 +244,13 @@ class capture(_Watching, Mapping[str, Captured]):  # noqa: N801  (a context mana
         return "nothing that it was computed from requires a gradient"
 
     def _end_of_model(self, output: Any) -> Any:
-        outputs = output if isinstance(output, tuple) else (output,)
-        passed = tuple(_retained(x) if isinstance(x, Tensor) else None for x in outputs)
+        outputs, rebuild = flatten(output)
+        passed = [_retained(x) if isinstance(x, Tensor) else None for x in outputs]
         notes = [t._node.notes for t in passed if t is not None]
         for call in self._unfinished:
             call._model_output = notes
         self._unfinished = []
-        replaced = tuple(x if t is None else t for x, t in zip(outputs, passed))
-        return replaced if isinstance(output, tuple) else replaced[0]
+        return rebuild([x if t is None else t for x, t in zip(outputs, passed)])
 
     def clear(self) -> None:
         """Forget what was captured."""
