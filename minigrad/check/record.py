@@ -14,7 +14,7 @@ from minigrad.check.result import short_path
 from minigrad.check.subject import Subject
 from minigrad.engine import Node, OutputNode, Transform, backward_pass
 from minigrad.op import FusedOp, Op
-from minigrad.study.graph import calls, recording
+from minigrad.study.graphs import calls, recording
 from minigrad.tensor import Tensor, wrap
 from minigrad.transforms import _Recomputed
 
@@ -119,6 +119,7 @@ def places(node: Node) -> list[tuple[int, int | None]]:
     return [(op._sequence, i) for i in node.saved[0]]
 
 
-def call_op(op: Any, arguments: Sequence[Any]) -> Any:
+def call_op(op: Any, arguments: Sequence[Any], function: Any = None) -> Any:
+    """The op's value, or that of another function of the same arguments."""
     n = op._n_positional
-    return op(*arguments[:n], **dict(zip(op._names[n:], arguments[n:])))
+    return (function or op)(*arguments[:n], **dict(zip(op._names[n:], arguments[n:])))

@@ -15,7 +15,7 @@ from minigrad.study.attribution import (
 from minigrad.study.bookkeeping import ledger
 from minigrad.study.capturing import capture, patch, points, stop_gradient
 from minigrad.study.digits import precision
-from minigrad.study.graph import calls, graph, recording
+from minigrad.study.graphs import calls, graph, recording
 from minigrad.study.jacobians import jacobian_spectrum, layer_jacobian
 from minigrad.study.norms import grad_norms, grad_summary
 from minigrad.study.parting import diff

@@ -13,7 +13,7 @@ import numpy as np
 
 from minigrad.engine import Array, Call, Node, caller, observers
 from minigrad.op import FusedOp, Op, watching
-from minigrad.study.graph import recording
+from minigrad.study.graphs import recording
 from minigrad.study.text import index_text, number, place
 from minigrad.study.walk import edges_of, fitted, operands
 from minigrad.tensor import Tensor

@@ -19,7 +19,7 @@ from minigrad.ops.fused import cross_entropy
 from minigrad.ops.indexing import getitem
 from minigrad.ops.reductions import mean, sum
 from minigrad.ops.shapes import reshape, squeeze
-from minigrad.study.graph import recording
+from minigrad.study.graphs import recording
 from minigrad.tensor import Tensor
 from minigrad.trees import flatten
 

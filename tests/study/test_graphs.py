@@ -9,7 +9,7 @@ import pytest
 import minigrad as mg
 from minigrad import nn
 from minigrad.study import graph, recording
-from minigrad.study.graph import Graph
+from minigrad.study.graphs import Graph
 from minigrad.study.parts import numbers
 from models import AttentionStack, Seq2Seq
 
