@@ -9,6 +9,7 @@ array([ 2.71828183,  7.3890561 , 20.08553692])
 
 from minigrad import fft, linalg, nn, optim, random, saving, study
 from minigrad.check import gradcheck, gradgradcheck
+from minigrad.compile import compile
 from minigrad.engine import no_grad
 from minigrad.op import op
 from minigrad.ops import constants as _constants  # noqa: F401  (it registers them)
@@ -278,6 +279,7 @@ __all__ = [
     "choose",
     "clip",
     "column_stack",
+    "compile",
     "compress",
     "concat",
     "concatenate",

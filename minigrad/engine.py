@@ -57,9 +57,10 @@ observers: weakref.WeakSet[Any] = weakref.WeakSet()
 class Notes:
     """What only some nodes have: hooks, a gradient that is kept (leaves; others after retain_grad), the whole call."""
 
-    __slots__ = ("call", "grad", "hooks", "retain")
+    __slots__ = ("call", "grad", "hooks", "owner", "retain")
 
     def __init__(self, retain: bool = False) -> None:
+        self.owner: weakref.ref[Any] | None = None  # a leaf's tensor
         self.grad: np.ndarray | None = None
         self.hooks: dict[int, Callable[[Any], Any]] = {}
         self.retain = retain
@@ -113,11 +114,17 @@ class OutputNode(Node):
         self.index = index
 
 
-def leaf(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Node:
+def leaf(tensor: Any) -> Node:
     """The node of a tensor that requires a gradient and was made by no op; it owns the gradient."""
-    node = Node(None, None, None, (), 0, shape, dtype)
+    node = Node(None, None, None, (), 0, tensor.shape, tensor.dtype)
     node.notes = Notes(retain=True)
+    node.notes.owner = weakref.ref(tensor)
     return node
+
+
+def owner_of(leaf: Node) -> Any:
+    """A leaf's tensor, if it still lives."""
+    return leaf.notes.owner() if leaf.notes is not None and leaf.notes.owner is not None else None
 
 
 def is_leaf(node: Node) -> bool:
@@ -264,6 +271,13 @@ _FREED_MESSAGE = (
     "this graph has already been freed by a backward pass: call the first backward with retain_graph=True, "
     "or run the forward computation again"
 )
+
+
+def as_array(x: Any) -> Array:
+    """x as an array; something that stands in for one (it has NumPy's protocol for functions) stays what it is."""
+    if type(x) is np.ndarray or (hasattr(x, "__array_function__") and not isinstance(x, np.ndarray)):
+        return x
+    return np.asarray(x)
 
 
 def own(g: Array) -> np.ndarray:

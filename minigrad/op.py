@@ -33,6 +33,7 @@ from minigrad.engine import (
     Notes,
     OutputNode,
     Transform,
+    as_array,
     backward_pass,
     keep_call,
     register,
@@ -255,7 +256,7 @@ class Op(Generic[P]):
         return wrap(y, node)
 
     def _as_output(self, y: Any) -> np.ndarray:
-        array = np.asarray(y)
+        array = as_array(y)
         if array.dtype.kind == "O":
             raise TypeError(f"{self.name} returned {type(y).__name__}: the function of an op returns an array")
         return array
@@ -295,7 +296,7 @@ class Op(Generic[P]):
         self, values: list[Any], ys: tuple[Any, ...], tracked: tuple[int, ...], edges: tuple[Node, ...], levels: int
     ) -> Any:
         """Several outputs: one node for the call, and one for each output with an edge to it."""
-        ys = tuple(map(np.asarray, ys))
+        ys = tuple(map(as_array, ys))
         if not edges or not state.recording:
             return tuple(wrap(y, None) for y in ys)
         plan = self._plans.get(tracked) or self._plan(tracked)
@@ -314,13 +315,13 @@ class Op(Generic[P]):
         at = self._sequence
         items = list(bound[at])
         values = [x._array if isinstance(x, Tensor) else x for x in bound]
-        values[at] = [x._array if isinstance(x, Tensor) else np.asarray(x) for x in items]
+        values[at] = [x._array if isinstance(x, Tensor) else as_array(x) for x in items]
         others = [
             n for i, x in enumerate(bound) if i != at and isinstance(x, Tensor) and x._node is not None for n in [i]
         ]
         if others and state.recording:
             self._rule_for(others[0])
-        y = np.asarray(self.forward(*values))
+        y = as_array(self.forward(*values))
         tracked = tuple(i for i, x in enumerate(items) if isinstance(x, Tensor) and x._node is not None)
         if not tracked or not state.recording:
             return wrap(y, None)

@@ -141,7 +141,7 @@ class Tensor:
                 f"only floating tensors can require gradients, and this one is of dtype {self.dtype}: "
                 "pass dtype=float (or numpy.float32)"
             )
-        self._node = leaf(self.shape, self.dtype) if wanted else None
+        self._node = leaf(self) if wanted else None
 
     @property
     def grad(self) -> np.ndarray | None:

@@ -22,7 +22,7 @@ def _ones(n: int, dtype: np.dtype[Any]) -> np.ndarray:
 
 def sum_of_rows(x: np.ndarray) -> np.ndarray:
     """(rows, n) -> (n,), as a matrix product, which is up to ten times as fast as adding them up."""
-    return _ones(len(x), x.dtype).dot(x)  # type: ignore[no-any-return]
+    return np.dot(_ones(len(x), x.dtype), x)  # type: ignore[no-any-return]
 
 
 def forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:

@@ -46,7 +46,7 @@ def forward(
     """The output (..., n, heads * value_dim), and what the way back needs."""
     weights = np.concatenate((wq, wk, wv), 1)
     q, k, v = _split(rows(x) @ weights, x.shape[:-1], heads, wq.shape[1])
-    y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype)
+    y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype, like=q)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(rows(y), x.shape[:-1], heads))
     return y, Residual(weights, residual)
 
@@ -56,7 +56,7 @@ def backward(
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
     weights = residual.weights
-    gqkv = np.empty((rows(x).shape[0], weights.shape[1]), weights.dtype)
+    gqkv = np.empty((rows(x).shape[0], weights.shape[1]), weights.dtype, like=g)
     out = _split(gqkv, x.shape[:-1], heads, keys)
     g = _heads(rows(g), x.shape[:-1], heads)
     *_, gbias = attention.backward(g, residual.attention, (True, True, True, wanted[4]), scale, out=out)

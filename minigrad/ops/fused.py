@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.engine import Array
+from minigrad.engine import Array, as_array
 from minigrad.kernels import attention as attention_kernel
 from minigrad.kernels import cross_entropy as cross_entropy_kernel
 from minigrad.kernels import layer_norm as layer_norm_kernel
@@ -30,7 +30,7 @@ from minigrad.tensor import Tensor
 
 def _floating(x: Array) -> Array:
     """x as an array; integers and booleans as NumPy's default floats."""
-    x = np.asarray(x)
+    x = as_array(x)
     return x if x.dtype.kind == "f" else x.astype(float)
 
 
@@ -44,7 +44,7 @@ def softmax(x: Array, axis: int = -1) -> Array:
     >>> softmax([0.0, 1.0, -np.inf])
     tensor([0.26894142, 0.73105858, 0.        ])
     """
-    return softmax_kernel.softmax(np.asarray(x), axis)
+    return softmax_kernel.softmax(as_array(x), axis)
 
 
 softmax.rule(x=lambda g, y, axis: y * (g - np.sum(g * y, axis=axis, keepdims=True)))
@@ -53,7 +53,7 @@ softmax.rule(x=lambda g, y, axis: y * (g - np.sum(g * y, axis=axis, keepdims=Tru
 @op
 def log_softmax(x: Array, axis: int = -1) -> Array:
     """x - log(sum(e^x)) along an axis, without overflow."""
-    return softmax_kernel.log_softmax(np.asarray(x), axis)
+    return softmax_kernel.log_softmax(as_array(x), axis)
 
 
 log_softmax.rule(x=lambda g, y, axis: g - np.exp(y) * np.sum(g, axis=axis, keepdims=True))
@@ -134,7 +134,7 @@ def _cross_entropy_backward(
 ) -> tuple[Array]:
     rows, divisor, smoothing = residual
     n = len(rows.labels)
-    per_row = np.full(n, g / divisor, rows.softmax.dtype) if np.ndim(g) == 0 else g.reshape(n)
+    per_row = g.reshape(n) if np.ndim(g) else np.broadcast_to(g / divisor, n)
     return (cross_entropy_kernel.backward(per_row, rows, smoothing).reshape(logits.shape),)
 
 
@@ -183,7 +183,7 @@ def cross_entropy(
     >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [0, 1])
     tensor(0.69314718)
     """
-    logits, labels = _floating(logits), np.asarray(labels)
+    logits, labels = _floating(logits), as_array(labels)
     counted = _counted(labels, mask, ignore_index)
     _check_labels(logits, labels, counted)
     divisor = _divisor(labels, counted, reduction, total)
@@ -197,7 +197,7 @@ def cross_entropy(
     if reduction == "none":
         y = losses.reshape(labels.shape)
     else:
-        y = np.asarray(np.add.reduce(losses) / losses.dtype.type(divisor))
+        y = as_array(np.add.reduce(losses) / losses.dtype.type(divisor))
     return y, (rows, divisor, label_smoothing)
 
 
@@ -222,7 +222,7 @@ def linear(x: Array, weight: Array, bias: Array = None, activation: str | None =
 
     x: (..., n_in); weight: (n_in, n_out); bias: (n_out,) or None; returns (..., n_out).
     """
-    x, weight = np.asarray(x), np.asarray(weight)
+    x, weight = as_array(x), as_array(weight)
     if x.shape[-1:] != weight.shape[:1] or weight.ndim != 2:
         raise ValueError(
             f"linear: x of shape {x.shape} and a weight of shape {weight.shape} do not fit: "

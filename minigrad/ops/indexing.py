@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from minigrad.engine import Array
+from minigrad.engine import Array, as_array
 from minigrad.op import op
 
 
@@ -152,7 +152,7 @@ def embedding(weight: Array, ids: Array, padding_idx: int | None = None) -> Arra
 
     Raises TypeError for ids that are not integers, IndexError for one out of range (negative ones too).
     """
-    ids = np.asarray(ids)
+    ids = as_array(ids)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"ids are integers, and these are of dtype {ids.dtype}")
     if ids.size and (ids.min() < 0 or ids.max() >= len(weight)):
