@@ -30,7 +30,7 @@ from minigrad.trees import flatten
 
 
 class Untraceable(Exception):
-    """Raised inside an op that does what a Traced array cannot follow; the op is then noted as one call."""
+    """Raised by what a Traced array cannot follow. An op that does it is noted as one call; else the run stays eager."""
 
 
 class Changed(Exception):
@@ -61,8 +61,8 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One call. In `args` and `kwargs` a Place stands for each array of the workspace; `elementwise`: writes to its
-    last argument, and may do so in the place of another."""
+    """One call. In `args` and `kwargs` a Place stands for each array of the workspace; `elementwise`: writes to `out`,
+    and may do so in the place of another argument."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -284,10 +284,8 @@ class Traced(NDArrayOperatorsMixin):
         if type(result) is tuple:
             raise Untraceable(f"{ufunc} has several results")
         traced = recorder.new(np.asarray(result)) if out is None else out[0]
-        if method == "__call__" and ufunc.signature is None and not kwargs:
-            recorder.note(ufunc, *inputs, traced, elementwise=out is None)
-        else:
-            recorder.note(function, *inputs, **kwargs, out=traced)
+        elementwise = method == "__call__" and ufunc.signature is None and out is None and not kwargs
+        recorder.note(function, *inputs, elementwise=elementwise, **kwargs, out=traced)
         return traced
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -343,9 +341,14 @@ class Traced(NDArrayOperatorsMixin):
 
 
 def _complain_of_user() -> None:
-    """TypeError unless a value is read within an op."""
-    frame = sys._getframe(2)
-    above: Any = frame
+    """TypeError unless a value is read by minigrad itself, or within an op."""
+    frame: Any = sys._getframe(2)
+    while frame.f_globals["__name__"] == __name__ and frame.f_code is not Recorder._call.__code__:
+        frame = frame.f_back
+    reader = frame.f_globals.get("__name__", "")
+    if reader.startswith("minigrad.") and reader != Tensor.__module__:
+        return
+    above = frame
     while above is not None:
         if above.f_code is Recorder._call.__code__:
             return
@@ -476,8 +479,8 @@ def _root(memory: Memory) -> Memory:
 
 def _share(i: int, step: Step) -> None:
     """Let an elementwise result take the place of an operand of the same layout that nobody needs any more."""
-    *operands, out = step.args
-    for operand in operands:
+    out = step.kwargs["out"]
+    for operand in step.args:
         if not isinstance(operand, Place) or (operand.strides, operand.dtype) != (out.strides, out.dtype):
             continue
         root = _root(operand.memory)
@@ -652,17 +655,18 @@ class Compiled:
         recorder = Recorder()
         inputs = [np.array(x._array, order="K") if isinstance(x, Tensor) else None for x in leaves]
         stand_ins = [x if a is None else wrap(Traced(a, recorder), x._node) for x, a in zip(leaves, inputs)]
-        with watching(recorder):
-            loss = self._loss(put_back(stand_ins))
-            assert loss._node is not None
-            nodes, hooked = _leaf_nodes(loss._node)
-            if hooked:
-                self._failures[key] = _TRIES
-                recorder.rewind()
-                return self._run_eagerly(put_back(leaves))
-            recorder.turn_back()
-            one = np.ones(loss.shape, loss.dtype)
-            found = backward_pass([(loss._node, one)], inputs=set(nodes))
+        try:
+            with watching(recorder):
+                loss = self._loss(put_back(stand_ins))
+                assert loss._node is not None
+                nodes = _leaf_nodes(loss._node)
+                recorder.turn_back()
+                one = np.ones(loss.shape, loss.dtype)
+                found = backward_pass([(loss._node, one)], inputs=set(nodes))
+        except Untraceable:
+            self._failures[key] = _TRIES
+            recorder.rewind()
+            return self._run_eagerly(put_back(leaves))
         value, gradients = loss._array, [(node, found[node]) for node in nodes if node in found]
         del loss, found, stand_ins
         result = np.array(_real(value))
@@ -678,7 +682,7 @@ class Compiled:
         with recorded.program.same_draws():
             loss = self._loss(put_back(leaves))
             assert loss._node is not None
-            nodes, _ = _leaf_nodes(loss._node)
+            nodes = _leaf_nodes(loss._node)
             found = backward_pass([(loss._node, np.ones(loss.shape, loss.dtype))], inputs=set(nodes))
         value, gradients = recorded.compute(leaves)
         differences = [] if np.array_equal(value, loss._array, equal_nan=True) else [f"loss {value} against {loss:.9g}"]
@@ -762,20 +766,20 @@ def _signature(x: Any) -> Any:
     return type(x), x
 
 
-def _leaf_nodes(root: Node) -> tuple[list[Node], bool]:
-    """The leaves that lead to the root, and whether a tensor on the way has a hook or keeps its gradient."""
-    seen, stack, leaves, hooked = {root}, [root], [], False
+def _leaf_nodes(root: Node) -> list[Node]:
+    """The leaves that lead to the root; Untraceable if a tensor on the way has a hook or keeps its gradient."""
+    seen, stack, leaves = {root}, [root], []
     while stack:
         node = stack.pop()
+        if node.notes is not None and (node.notes.hooks or (node.notes.retain and not is_leaf(node))):
+            raise Untraceable("somebody watches a gradient")
         if is_leaf(node):
             leaves.append(node)
-        elif node.notes is not None and (node.notes.hooks or node.notes.retain):
-            hooked = True
         for edge in node.edges:
             if edge not in seen:
                 seen.add(edge)
                 stack.append(edge)
-    return leaves, hooked or any(leaf.notes is not None and leaf.notes.hooks for leaf in leaves)
+    return leaves
 
 
 def _add_gradient(node: Node, g: np.ndarray) -> None:

@@ -1,0 +1,394 @@
+"""Compiled runs against eager ones, bit for bit: every op, random programs, models; and when they must not be used."""
+
+import gc
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import nn, optim, study
+from minigrad.check.cases import load_cases
+from minigrad.check.programs import Program, random_program
+from models import AttentionStack, FCStack, SelfAttention
+
+CASES = load_cases(Path(__file__).parent / "ops")
+
+
+def normal(*shape, seed=0, dtype=float):
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def assert_equal_bits(a, b, what=""):
+    assert (a is None) == (b is None), what
+    if a is not None:
+        assert a.dtype == b.dtype, what
+        np.testing.assert_array_equal(a, b, err_msg=what)
+
+
+def compare(loss, parameters, batches, **options):
+    """The compiled function after every batch, against the eager one: the loss and every gradient."""
+    compiled = mg.compile(loss, **options)
+    for number, batch in enumerate(batches):
+        draws = mg.random.get_state()
+        eager = loss(*[mg.tensor(x) if isinstance(x, np.ndarray) else x for x in batch])
+        eager.backward()
+        expected = [p.grad for p in parameters]
+        for p in parameters:
+            p.grad = None
+        mg.random.set_state(draws)
+        y = compiled(*batch)
+        assert not y.requires_grad
+        assert_equal_bits(y.numpy(), eager.numpy(), f"loss of run {number}")
+        for i, (p, g) in enumerate(zip(parameters, expected)):
+            assert_equal_bits(p.grad, g, f"gradient {i} of run {number}")
+            p.grad = None
+    return compiled
+
+
+def recordings(compiled):
+    return len(compiled._programs)
+
+
+# --- every op ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted({case.name for case in CASES}))
+def test_every_op_runs_again_bit_for_bit(name):
+    for case in [case for case in CASES if case.name == name]:
+        leaves = [mg.tensor(x, requires_grad=True) for x in case.arrays]
+        if not leaves or any(x.dtype.kind == "c" for x in case.arrays):
+            continue
+
+        def loss(*scales, case=case, leaves=leaves):
+            y = case(*[leaf * scale for leaf, scale in zip(leaves, scales)])
+            parts = y if isinstance(y, (list, tuple)) else [y]
+            total = 0.0 * leaves[0].sum()
+            for part in parts:
+                if part.size and part.dtype.kind == "f":
+                    total = total + (part * np.linspace(1, 2, part.size).reshape(part.shape)).sum()
+            return total
+
+        batches = [[np.array(1.0 - 0.001 * run, x.dtype) for x in case.arrays] for run in range(3)]
+        try:
+            compare(loss, leaves, batches)
+        except (np.linalg.LinAlgError, TypeError) as error:
+            pytest.fail(f"{case}: {error}")
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_programs(block):
+    for seed in range(40 * block, 40 * block + 40):
+        program = random_program(seed)
+        program = Program(program.name, program.source.replace(".data", ""), program.inputs)
+        function, leaves = program.function(), [mg.tensor(x, requires_grad=True) for x in program.inputs]
+
+        def loss(*shifts, function=function, leaves=leaves):
+            y, z = function(*[leaf + shift for leaf, shift in zip(leaves, shifts)])
+            return (y * y).sum() + z.sum()
+
+        runs = [[np.full(x.shape, 0.01 * run) for x in program.inputs] for run in range(3)]
+        with np.errstate(all="ignore"):
+            compare(loss, leaves, runs)
+
+
+# --- models ------------------------------------------------------------------------------------------------------
+
+
+def tagger(dtype, positions="relative"):
+    rng = np.random.default_rng(0)
+    return AttentionStack(
+        8, blocks=2, heads=2, hidden=12, positions=positions, dropout=0.2, rng=rng, dtype=dtype
+    ), nn.Linear(8, 5, rng=rng, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("positions", ["none", "relative", "sinusoidal"])
+def test_training_with_dropout_and_adam_is_bit_equal(dtype, positions):
+    """Two copies trained side by side, on batches of two shapes with padding, draw and step alike."""
+    rng = np.random.default_rng(1)
+    batches = []
+    for n in (4, 6, 4, 6, 4, 4, 6):
+        valid = np.arange(n) < rng.integers(1, n + 1, 3)[:, None]
+        batches.append((rng.standard_normal((3, n, 8)).astype(dtype), rng.integers(0, 5, (3, n)), valid))
+    states, losses = [], []
+    for compiling in (False, True):
+        body, head = tagger(dtype, positions)
+        parameters = body.parameters() + head.parameters()
+        optimizer = optim.AdamW(parameters, lr=0.01)
+
+        def loss(x, labels, valid, body=body, head=head):
+            return nn.cross_entropy(head(body(x, valid=valid)), labels, mask=valid, label_smoothing=0.1)
+
+        step = mg.compile(loss) if compiling else None
+        mg.seed(3)
+        values = []
+        for x, labels, valid in batches:
+            optimizer.zero_grad()
+            if step is not None:
+                value = step(x, labels, valid)
+            else:
+                value = loss(x, labels, valid)
+                value.backward()
+            optimizer.step()
+            values.append(value.item())
+        if step is not None:
+            assert recordings(step) == 2
+        losses.append(values)
+        states.append([p.numpy().copy() for p in parameters])
+    assert losses[0] == losses[1]
+    for a, b in zip(*states):
+        assert_equal_bits(a, b)
+
+
+def test_nested_arguments_and_gradients_of_arguments():
+    w = mg.tensor(normal(3), requires_grad=True)
+
+    def loss(batch, power, pair):
+        return ((batch["x"] * w) ** power).sum() * pair[0] + (pair[1] * w[0]).sum()
+
+    compiled = mg.compile(loss)
+    for seed in range(4):
+        arrays = [{"x": normal(2, 3, seed=seed)}, 2, (np.array(seed + 0.5), normal(2, seed=seed + 9))]
+        given = mg.tensor(arrays[0]["x"], requires_grad=True)
+        reference = mg.tensor(arrays[0]["x"], requires_grad=True)
+        w.grad = None
+        eager = loss({"x": reference}, 2, tuple(map(mg.tensor, arrays[2])))
+        eager.backward()
+        expected, w.grad = w.grad, None
+        assert compiled({"x": given}, 2, arrays[2]).item() == eager.item()
+        assert_equal_bits(given.grad, reference.grad)
+        assert_equal_bits(w.grad, expected)
+    assert recordings(compiled) == 1
+    compiled({"x": normal(2, 3)}, 3, arrays[2])  # another Python number is another program, a plain array too
+    assert recordings(compiled) == 2
+
+
+def test_gradients_accumulate_and_are_nobody_elses():
+    w = mg.tensor(normal(3), requires_grad=True)
+    compiled = mg.compile(lambda x: (w * x).sum())
+    kept = []
+    for seed in range(4):
+        compiled(normal(3, seed=seed))
+        kept.append(w.grad.copy())
+        w.grad += 0  # writable
+    np.testing.assert_allclose(kept[3], sum(normal(3, seed=s) for s in range(4)))
+    before = w.grad
+    w.grad = None
+    compiled(normal(3, seed=9))
+    np.testing.assert_allclose(before, kept[3])  # what was handed out stays
+    assert_equal_bits(w.grad, normal(3, seed=9))
+
+
+def test_second_order_inside_a_compiled_loss():
+    w = mg.tensor(normal(3), requires_grad=True)
+
+    def loss(x):
+        penalty = mg.grad(lambda x: (mg.tanh(x * w) ** 2).sum())(x)
+        return (penalty**2).sum()
+
+    compare(loss, [w], [[normal(3, seed=s)] for s in range(4)])
+
+
+# --- what is not an argument -------------------------------------------------------------------------------------
+
+
+def test_an_optimizer_made_later_moves_the_parameters():
+    layer = nn.Linear(3, 2, rng=np.random.default_rng(0))
+    compiled = mg.compile(lambda x: (layer(x) ** 2).sum())
+    x = normal(4, 3, dtype=np.float32)
+    compiled(x)
+    optimizer = optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        value = compiled(x)
+        assert value.item() == (layer(x) ** 2).sum().item()
+        optimizer.step()
+
+
+def test_check_every_tells_of_a_changed_mode():
+    drop = nn.Dropout(0.5)
+    w = mg.tensor(np.ones(100), requires_grad=True)
+    compiled = mg.compile(lambda x: (drop(x * w)).sum(), check_every=1)
+    for _ in range(3):
+        compiled(np.ones(100))
+    drop.eval()
+    w.grad = None
+    with pytest.raises(RuntimeError, match=r"differs from an eager one in loss .*train or eval"):
+        compiled(np.ones(100))
+    assert w.grad is None
+
+
+def test_a_value_that_decides_inside_an_op_is_watched():
+    @mg.op
+    def signed_root(x):
+        if x.min() < 0:
+            return -np.sqrt(np.abs(x))
+        return np.sqrt(x)
+
+    signed_root.rule(x=lambda g, x: g * (-0.5 if x.min() < 0 else 0.5) * np.sign(x) / np.sqrt(np.abs(x)))
+    w = mg.tensor([4.0, 9.0], requires_grad=True)
+    compiled = compare(lambda s: signed_root(w * s).sum(), [w], [[np.array(s)] for s in (1.0, 1.5, -1.0, -2.0, 2.0)])
+    assert compiled(np.array(1.0)).item() == 5.0
+
+
+def test_an_op_that_leaves_numpy_is_one_call():
+    import math
+
+    @mg.op
+    def by_hand(x):
+        return np.array([math.sin(v) for v in x.tolist()])
+
+    by_hand.rule(x=lambda g, x: np.array([a * math.cos(v) for a, v in zip(g.tolist(), np.asarray(x).tolist())]))
+    w = mg.tensor([4.0, 9.0], requires_grad=True)
+    compiled = compare(lambda s: (by_hand(w * s) * w).sum(), [w], [[np.array(s)] for s in (1.0, 1.5, -1.0)])
+    assert recordings(compiled) == 1
+
+
+def test_labels_out_of_range_raise_as_they_do_eagerly():
+    w = mg.tensor(normal(4, 3), requires_grad=True)
+    compiled = mg.compile(lambda x, labels: nn.cross_entropy(x @ w, labels))
+    for _ in range(2):
+        compiled(normal(2, 4), np.array([0, 2]))
+    with pytest.raises(IndexError, match="label 3 is out of range"):
+        compiled(normal(2, 4), np.array([0, 3]))
+    assert compiled(normal(2, 4), np.array([1, 1])).item() == nn.cross_entropy(normal(2, 4) @ w, [1, 1]).item()
+
+
+@pytest.mark.parametrize("read", [float, bool, lambda t: t.item(), lambda t: t.numpy() + 1, np.asarray, lambda t: t.data])
+@pytest.mark.parametrize("of", ["argument", "result", "comparison"])
+def test_reading_a_value_names_the_line(read, of):
+    w = mg.tensor(2.0, requires_grad=True)
+
+    def loss(x):
+        value = {"argument": x, "result": (x * w).detach(), "comparison": x > 0}[of]
+        return w * float(read(value))  # the line
+
+    line = loss.__code__.co_firstlineno + 2
+    with pytest.raises((TypeError, AttributeError), match=rf"test_compile.py:{line} reads a value|data|numpy|item"):
+        mg.compile(loss)(np.array(3.0))
+    assert w.grad is None
+
+
+def test_random_draws_are_new_in_every_run_and_undone_when_a_run_is():
+    drop = nn.Dropout(0.5)
+    w = mg.tensor(np.ones(50), requires_grad=True)
+    compiled = mg.compile(lambda x: drop(x * w).sum())
+    mg.seed(0)
+    values = [compiled(np.ones(50)).item() for _ in range(6)]
+    mg.seed(0)
+    assert values == [drop(mg.tensor(np.ones(50)) * w).sum().item() for _ in range(6)]
+    assert len(set(values)) > 1
+
+
+# --- when to run eagerly -----------------------------------------------------------------------------------------
+
+
+def test_hooks_and_captures_see_every_run():
+    layer = SelfAttention(4, rng=np.random.default_rng(0))
+    compiled = mg.compile(lambda x: (layer(x) ** 2).sum())
+    x = normal(2, 3, 4, dtype=np.float32)
+    for _ in range(2):
+        compiled(x)
+    seen = []
+    handle = layer.query.weight.register_hook(seen.append)
+    compiled(x)
+    assert len(seen) == 1
+    handle.remove()
+    with study.capture(layer, "*attn") as caught:
+        compiled(x)
+    assert len(list(caught)) == 1
+    compiled(x)
+    assert len(seen) == 1
+
+
+def test_a_gradient_that_is_kept_on_the_way():
+    w = mg.tensor(normal(3), requires_grad=True)
+    kept = []
+
+    def loss(x):
+        y = w * x
+        y.retain_grad()
+        kept.append(y)
+        return (y**2).sum()
+
+    compiled = mg.compile(loss)
+    for _ in range(3):
+        compiled(normal(3))
+    assert kept[-1].grad is not None
+    assert recordings(compiled) == 0
+
+
+def test_no_grad_and_losses_that_are_none():
+    w = mg.tensor(normal(3), requires_grad=True)
+    with mg.no_grad(), pytest.raises(TypeError, match="depends on something that requires a gradient"):
+        mg.compile(lambda x: (w * x).sum())(normal(3))
+    with pytest.raises(TypeError, match=r"returned a tensor of shape \(3,\)"):
+        mg.compile(lambda x: w * x)(normal(3))
+    with pytest.raises(TypeError, match="returned a float"):
+        mg.compile(lambda x: 1.0)(normal(3))
+    with pytest.raises(TypeError, match="has a history"):
+        mg.compile(lambda x: (w * x).sum())(w * 2)
+    with pytest.raises(ValueError, match="check_every"):
+        mg.compile(lambda x: x, check_every=-1)
+
+
+# --- memory and threads ------------------------------------------------------------------------------------------
+
+
+def test_the_cache_is_bounded_and_the_workspace_is_shared():
+    w = mg.tensor(normal(3), requires_grad=True)
+    compiled = mg.compile(lambda x: (mg.tanh(x * w) ** 2).sum(), cache=4)
+    for n in range(1, 30):
+        compiled(normal(n, 3))
+        compiled(normal(n, 3))
+    assert recordings(compiled) == 4
+    assert len(compiled._workspace._bytes) < 29 * 3 * 8 * 8
+
+
+def test_memory_is_used_again():
+    """A chain of n products needs the n saved operands and little more, not the 3 n arrays that appear on the way."""
+    w = mg.tensor(normal(1000), requires_grad=True)
+
+    def loss(x):
+        y = w
+        for _ in range(50):
+            y = mg.exp(y * x) * 0.1
+        return y.sum()
+
+    compiled = compare(loss, [w], [[normal(1000, seed=s)] for s in range(3)])
+    assert len(compiled._workspace._bytes) < 110 * 8000
+
+
+def test_nothing_is_left_of_a_dropped_function():
+    w = mg.tensor(normal(3), requires_grad=True)
+    compiled = mg.compile(lambda x: (x * w).sum())
+    compiled(normal(3))
+    compiled(normal(3))
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(50):
+        compiled(normal(3))
+    gc.collect()
+    assert len(gc.get_objects()) < before + 20
+
+
+def test_two_threads_share_a_compiled_function():
+    nets = FCStack((4, 8, 1), rng=np.random.default_rng(0))
+    compiled = mg.compile(lambda x: (nets(x) ** 2).sum())
+    inputs = [normal(3, 4, seed=s, dtype=np.float32) for s in range(40)]
+    expected = [(nets(x) ** 2).sum().item() for x in inputs]
+    results = [0.0] * 40
+
+    def work(part):
+        for i in range(part, 40, 4):
+            results[i] = compiled(inputs[i]).item()
+
+    threads = [threading.Thread(target=work, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == expected
