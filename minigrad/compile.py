@@ -171,13 +171,14 @@ class Recorder:
         begun = len(self.steps)
         try:
             result = function(*_map_arrays(lambda a: Traced(a, self), values))
-            if not any(isinstance(leaf, np.ndarray) for leaf in _leaves(result)):
-                return result
         except Untraceable:
-            pass
+            result = function(*_real(values))
+        if isinstance(result, (int, float)):  # of an op that returns a number, which its caller makes an array of
+            result = np.asarray(result)
+        if not any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in _leaves(result)):
+            return result
         del self.steps[begun:]
-        real = _real(values)
-        return self.note_whole(function, real, function(*real))
+        return self.note_whole(function, _real(values), _real(result))
 
 
 class _Saved(NamedTuple):
@@ -343,7 +344,7 @@ class Traced(NDArrayOperatorsMixin):
 def _complain_of_user() -> None:
     """TypeError unless a value is read by minigrad itself, or within an op."""
     frame: Any = sys._getframe(2)
-    while frame.f_globals["__name__"] == __name__ and frame.f_code is not Recorder._call.__code__:
+    while frame.f_globals.get("__name__") == __name__ and frame.f_code is not Recorder._call.__code__:
         frame = frame.f_back
     reader = frame.f_globals.get("__name__", "")
     if reader.startswith("minigrad.") and reader != Tensor.__module__:
@@ -722,7 +723,9 @@ class _Recorded:
                 owner = owner_of(node)
                 if owner is not None:
                     self._parameters.append((weakref.ref(owner), node, owner._array))
-        self.program = Program(recorder, [x for x in inputs if x is not None], loss, [g for _, g in gradients], workspace)
+        self.program = Program(
+            recorder, [x for x in inputs if x is not None], loss, [g for _, g in gradients], workspace
+        )
 
     def fits(self) -> bool:
         """Whether the parameters still are where they were: an optimizer that is made later moves them."""
@@ -754,7 +757,9 @@ class _Recorded:
 def _as_tensor(x: Any) -> Any:
     if isinstance(x, Tensor):
         if x._has_history():
-            raise TypeError("an argument of a compiled function has a history: pass .detach(), or compile what made it too")
+            raise TypeError(
+                "an argument of a compiled function has a history: pass .detach(), or compile what made it too"
+            )
         return x
     return wrap(np.asarray(x), None) if isinstance(x, (np.ndarray, np.generic)) else x
 

@@ -118,6 +118,9 @@ class Op(Generic[P]):
         self._plans: dict[Any, _Plan] = {}
         if self._n_positional < len(parameters):
             self.forward = functools.partial(_by_position, forward, self._n_positional, self._names)
+        _all_ops.add(self)
+        if _unwatched:
+            _watch(self)
 
     def __repr__(self) -> str:
         return self.name
@@ -513,10 +516,6 @@ Declared = TypeVar("Declared", bound="Op[Any] | Derived[Any, Any]")
 
 def _declared(function: Declared) -> Declared:
     """minigrad's own ops are found by name and by NumPy's functions; a user's are just theirs."""
-    if isinstance(function, Op):
-        _all_ops.add(function)
-        if _unwatched:
-            _watch(function)
     if cast(Any, function).__module__.startswith("minigrad."):
         register(function.name, function)
     return function

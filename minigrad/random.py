@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.op import Op
+
 _default = np.random.default_rng()
 
 
@@ -22,6 +24,15 @@ def seed(value: int) -> None:
 def generator(rng: np.random.Generator | None = None) -> np.random.Generator:
     """`rng`, or the default generator when it is None."""
     return _default if rng is None else rng
+
+
+def _uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.random(shape, dtype=np.float32)
+
+
+# An op, so that what watches ops sees draws too: compiled functions draw anew whenever they run. It is nobody's NumPy
+# function and has no gradient.
+uniform = Op(_uniform)
 
 
 def get_state(rng: np.random.Generator | None = None) -> dict[str, Any]:

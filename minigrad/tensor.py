@@ -371,7 +371,7 @@ class Tensor:
     def __abs__(self) -> Tensor:
         return call("abs", self)
 
-    # Floor division and comparisons have no gradient and give plain arrays.
+    # Floor division, comparisons and logic have no gradient and give plain arrays.
 
     def __floordiv__(self, other: Any) -> Any:
         return self._array // _value(other)
@@ -399,6 +399,27 @@ class Tensor:
 
     def __ge__(self, other: Any) -> Any:
         return self._array >= _value(other)
+
+    def __and__(self, other: Any) -> Any:
+        return self._array & _value(other)
+
+    def __rand__(self, other: Any) -> Any:
+        return _value(other) & self._array
+
+    def __or__(self, other: Any) -> Any:
+        return self._array | _value(other)
+
+    def __ror__(self, other: Any) -> Any:
+        return _value(other) | self._array
+
+    def __xor__(self, other: Any) -> Any:
+        return self._array ^ _value(other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return _value(other) ^ self._array
+
+    def __invert__(self) -> Any:
+        return ~self._array
 
     # `t += x` is `t = t + x`, recorded; only on a leaf under no_grad does it write in place.
 

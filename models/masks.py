@@ -51,13 +51,13 @@ def at_entrance(x: TensorLike, valid: np.ndarray | None, dtype: np.dtype[Any]) -
     if t.ndim != 3:
         raise ValueError(f"a model takes vectors of shape (batch, n, dim), and was given shape {t.shape}")
     check_valid(valid, t.shape)
-    if valid is None or valid.all():
+    if valid is None:
         return t
     return where(valid[..., None], t, t.dtype.type(0))
 
 
-def ids_at_entrance(ids: Any, valid: np.ndarray | None) -> np.ndarray:
+def ids_at_entrance(ids: Any, valid: np.ndarray | None) -> Any:
     """ids (batch, n) or (batch, n, features) with 0 in the place of padding, where any number may stand (-1, -100)."""
-    array = np.asarray(ids)
+    array = ids if isinstance(ids, Tensor) else np.asarray(ids)
     check_valid(valid, array.shape)
     return array if valid is None else np.where(valid.reshape(valid.shape + (1,) * (array.ndim - 2)), array, 0)

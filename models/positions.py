@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike
 
 from minigrad import nn
 from minigrad.nn import init
+from minigrad.ops.indexing import embedding
 from minigrad.ops.linalg import matmul
 from minigrad.ops.shapes import reshape
 from minigrad.tensor import Tensor
@@ -20,7 +21,7 @@ def numbers(n: int, valid: np.ndarray | None, start: int = 0) -> np.ndarray:
     >>> numbers(4, np.array([[False, True, True, True]]))
     array([[0, 0, 1, 2]])
     """
-    if valid is None or valid.all():
+    if valid is None:
         return np.arange(start, start + n)
     counted: np.ndarray = start + np.maximum(valid.cumsum(-1) - 1, 0)
     return counted
@@ -47,7 +48,12 @@ class Sinusoidal(nn.Module):
 
     def forward(self, x: Tensor, valid: np.ndarray | None = None, start: int = 0) -> Tensor:
         places = numbers(x.shape[1], valid, start)
-        return x + (self.scale * sinusoids(places, self.dim)).astype(x.dtype)
+        return x + embedding(_scaled_sinusoids(start + x.shape[1], self.dim, self.scale, x.dtype), places)
+
+
+@lru_cache(maxsize=64)
+def _scaled_sinusoids(n: int, dim: int, scale: float, dtype: np.dtype[np.floating]) -> np.ndarray:
+    return (scale * sinusoids(np.arange(n), dim)).astype(dtype)
 
 
 class Learned(nn.Module):
@@ -61,7 +67,7 @@ class Learned(nn.Module):
 
     def forward(self, x: Tensor, valid: np.ndarray | None = None, start: int = 0) -> Tensor:
         places = numbers(x.shape[1], valid, start)
-        if places.size and places.max() >= self.max_length:
+        if isinstance(places, np.ndarray) and places.size and places.max() >= self.max_length:
             raise ValueError(
                 f"learned positions reach {self.max_length} vectors, and the sequence has {places.max() + 1}: "
                 "make the model with a larger max_length"

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from minigrad import nn
+from minigrad.engine import observers
 from minigrad.nn import init
 from minigrad.ops.elementwise import relu, tanh, where
-from minigrad.ops.fused import attention, check_mask, softmax
+from minigrad.ops.fused import attention, check_mask, self_attention, softmax
 from minigrad.ops.linalg import matmul
 from minigrad.ops.shapes import expand_dims, reshape, swapaxes
 from minigrad.tensor import Tensor, TensorLike
@@ -105,9 +106,21 @@ class SelfAttention(nn.Module):
         if context is not None:
             context = cast(Tensor, context) if inside else at_entrance(context, context_valid, dtype)
         x = self.tap("x", x)
+        if context is None and not need_weights and not observers and self._is_plain():
+            return self._at_once(x, self._mask(x.shape, (0, 0, x.shape[1]), mask, valid))
         keys, values = self.keys_and_values(x if context is None else context)
         real_keys = valid if context is None else context_valid
         return self.look_up(x, keys, values, self._mask(x.shape, keys.shape, mask, real_keys), need_weights)
+
+    def _is_plain(self) -> bool:
+        return self.score != "additive" and self.normalise == "softmax"
+
+    def _at_once(self, x: Tensor, mask: np.ndarray | None) -> Tensor:
+        """The output from one fused op, when nobody looks at what lies between."""
+        weights = self.query.weight, self.key.weight, self.value.weight
+        bias = self.positions(x.shape[1], x.shape[1]) if self.positions is not None else None
+        y = self_attention(x, *weights, heads=self.heads, mask=mask, bias=bias, scale=self._scale())
+        return y if self.output is None else self.output(y)
 
     def keys_and_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """What the vectors to be asked answer with: (batch, heads, n, key_dim) and (batch, heads, n, value_dim)."""
@@ -121,7 +134,7 @@ class SelfAttention(nn.Module):
         queries = self.tap("q", self._split_heads(self.query(x)))
         bias = self.positions(x.shape[1], keys.shape[2]) if self.positions is not None else None
         formed = need_weights or self.is_watched("scores", "attn")  # the fused op never forms them
-        if self.score != "additive" and self.normalise == "softmax" and not formed:
+        if self._is_plain() and not formed:
             fused = attention(queries, keys, values, mask=mask, bias=bias, scale=self._scale())
             return self.tap("out", self._join_heads(fused))
         if mask is not None:  # as in attention: 0 for what is never used, since 0 times a NaN would not be 0
@@ -170,7 +183,7 @@ class SelfAttention(nn.Module):
             check_mask(mask, scores, "scores")
             if mask.ndim < 2:
                 raise ValueError(f"a mask is (query, key) or has batch and heads before these, not {mask.shape}")
-        if real_keys is None or real_keys.all():
+        if real_keys is None:
             return mask
         check_valid(real_keys, (x_shape[0], k_shape[2]))
         columns = real_keys[:, None, None, :]

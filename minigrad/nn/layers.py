@@ -16,7 +16,7 @@ from minigrad.nn.module import Module, Parameter, as_input
 from minigrad.ops.elementwise import multiply
 from minigrad.ops.fused import layer_norm, linear
 from minigrad.ops.indexing import embedding
-from minigrad.random import generator
+from minigrad.random import generator, uniform
 from minigrad.tensor import Tensor, TensorLike, wrap
 
 
@@ -98,7 +98,7 @@ class Dropout(Module):
         x = x if isinstance(x, Tensor) else wrap(np.asarray(x), None)
         if not self.training or self.p == 0:
             return x
-        kept = generator(self._rng).random(x.shape, dtype=np.float32) >= self.p
+        kept = uniform(generator(self._rng), x.shape) >= self.p
         dtype = np.result_type(x.dtype, np.float16)  # x's own if it is floating
         return multiply(x, kept * dtype.type(1 / (1 - self.p)))
 

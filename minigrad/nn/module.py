@@ -11,7 +11,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from minigrad.engine import note_write
+from minigrad.engine import as_array, note_write
 from minigrad.nn.hooks import BACKWARD, OUTPUT, ModuleHook, ModuleHooks
 from minigrad.tensor import Tensor, TensorLike, wrap
 
@@ -283,4 +283,4 @@ def as_input(x: TensorLike, dtype: np.dtype[Any]) -> Tensor:
                 f"make the input {dtype}, or the module {x.dtype} (dtype=numpy.{x.dtype})"
             )
         x = x._array
-    return wrap(np.asarray(x, dtype), None)
+    return wrap(as_array(x).astype(dtype, copy=False), None)

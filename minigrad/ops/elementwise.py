@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from minigrad.engine import Array
+from minigrad.engine import Array, as_array
 from minigrad.op import derived, op, safe_product
 from minigrad.tensor import Tensor
 
@@ -258,7 +258,7 @@ copy.rule(x=lambda g: g)
 @op
 def astype(x: Array, dtype: Array) -> Array:
     """x as another floating dtype. The gradient comes back in x's own."""
-    return np.asarray(x).astype(dtype)
+    return as_array(x).astype(dtype)
 
 
 astype.rule(x=lambda g: g)
@@ -466,7 +466,7 @@ relu.derivative(finite=True, x=lambda y: y > 0)
 def sigmoid(x: Array) -> Array:
     """1 / (1 + e ** -x), without overflow for any x."""
     e = np.exp(-np.abs(x))
-    return np.where(np.asarray(x) >= 0, 1, e) / (1 + e)
+    return np.where(np.greater_equal(x, 0), 1, e) / (1 + e)
 
 
 sigmoid.derivative(x=lambda y: y * (1 - y))

@@ -119,14 +119,17 @@ def check_mask(mask: Array, shape: tuple[int, ...], what: str) -> None:
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-def _divisor(labels: Array, counted: Array, reduction: str, total: float | None) -> float:
+def _divisor(labels: Array, counted: Array, reduction: str, total: Any, dtype: np.dtype[Any]) -> Any:
+    """What the sum of the losses is divided by: a number, or one of `dtype` that depends on what is counted."""
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction is one of {', '.join(_REDUCTIONS)}, not {reduction!r}")
     if reduction != "mean":
         return 1.0
     if total is not None:
-        return float(total) or 1.0
-    return float(labels.size if counted is None else np.count_nonzero(counted)) or 1.0  # nothing counts: 0 / 1
+        return as_array(np.where(np.equal(total, 0), 1, total)).astype(dtype)
+    if counted is None:
+        return float(labels.size or 1)
+    return np.maximum(np.add.reduce(counted, None, dtype), 1)  # nothing counts: 0 / 1
 
 
 def _cross_entropy_backward(
@@ -150,7 +153,7 @@ def _cross_entropy_reference(
 ) -> Tensor:
     labels = np.asarray(labels)
     counted = _counted(labels, mask, ignore_index)
-    divisor = _divisor(labels, counted, reduction, total)
+    divisor = _divisor(labels, counted, reduction, total, logits.dtype)
     if counted is not None:
         logits, labels = where(counted[..., None], logits, 0.0), np.where(counted, labels, 0)
     logp = log_softmax(logits)
@@ -186,7 +189,7 @@ def cross_entropy(
     logits, labels = _floating(logits), as_array(labels)
     counted = _counted(labels, mask, ignore_index)
     _check_labels(logits, labels, counted)
-    divisor = _divisor(labels, counted, reduction, total)
+    divisor = _divisor(labels, counted, reduction, total, logits.dtype)
     n = labels.size
     losses, rows = cross_entropy_kernel.forward(
         logits.reshape(n, logits.shape[-1]),
@@ -197,7 +200,7 @@ def cross_entropy(
     if reduction == "none":
         y = losses.reshape(labels.shape)
     else:
-        y = as_array(np.add.reduce(losses) / losses.dtype.type(divisor))
+        y = as_array(np.add.reduce(losses) / divisor)
     return y, (rows, divisor, label_smoothing)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -107,12 +108,18 @@ take_along_axis.rule(x=_take_along_axis_rule)
 
 def add_at(y: np.ndarray, index: Array, value: Array) -> None:
     """y[index] += value in place, where repeated indices all count."""
+    index = tuple(map(_plain, index)) if isinstance(index, tuple) else _plain(index)
     if isinstance(index, np.ndarray) and index.dtype.kind in "iu" and y.ndim > 1:
         _add_rows(y, index.ravel(), np.broadcast_to(value, index.shape + y.shape[1:]).reshape(index.size, *y.shape[1:]))
     elif _may_repeat(index):
         np.add.at(y, index, value)
     else:
         y[index] += value
+
+
+def _plain(index: Any) -> Any:
+    """A stand-in for an array of numbers is refused here: how often an index repeats decides what is done."""
+    return np.asarray(index) if hasattr(index, "__array_function__") else index
 
 
 def _may_repeat(index: Array) -> bool:
@@ -158,7 +165,7 @@ def embedding(weight: Array, ids: Array, padding_idx: int | None = None) -> Arra
     if ids.size and (ids.min() < 0 or ids.max() >= len(weight)):
         wrong = ids[(ids < 0) | (ids >= len(weight))].flat[0]
         raise IndexError(f"id {wrong} is out of range for {len(weight)} rows: ids run from 0 to {len(weight) - 1}")
-    return np.take(weight, ids, axis=0)
+    return np.take(weight, ids, axis=0, mode="clip")  # without looking whether they are in range once more
 
 
 def _embedding_rule(g: Array, weight_shape: tuple[int, ...], ids: Array, padding_idx: int | None) -> Array:
