@@ -29,12 +29,12 @@ from minigrad.tensor import Tensor, wrap
 from minigrad.trees import flatten
 
 
-class Untraceable(Exception):
-    """Raised by what a Traced array cannot follow. An op that does it is noted as one call; else the run stays eager."""
+class UntraceableError(Exception):
+    """A Traced array cannot follow: an op in which that happens is noted as one call; elsewhere the run stays eager."""
 
 
-class Changed(Exception):
-    """Raised when a value that decided what was recorded has changed: the program does not fit this call."""
+class ChangedError(Exception):
+    """A value that decided what was recorded has changed: the program does not fit this call."""
 
 
 # --- what is recorded --------------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ class Recorder:
         if isinstance(result, (tuple, list)):
             if all(_is_view(r, operands) for r in result):
                 return type(result)(Traced(r, self) for r in result)
-            raise Untraceable(f"{function} returns several new arrays")
+            raise UntraceableError(f"{function} returns several new arrays")
         if not isinstance(result, (np.ndarray, np.generic, int, float, bool)):
-            raise Untraceable(f"{function} returns a {type(result).__name__}")
+            raise UntraceableError(f"{function} returns a {type(result).__name__}")
         new = self.new(np.asarray(result))
         self.note(_assign, new, function, args, kwargs)
         return new
@@ -162,16 +162,16 @@ class Recorder:
 
     def vjp(self, op: Op[Any], vjp: Callable[..., Any], node: Node, g: Array, recorded: bool) -> Sequence[Array]:
         if recorded:  # the rules call ops, which are watched themselves
-            return vjp(node, g, recorded)
-        plan = node.plan
-        gradients = self._call(lambda saved, g: vjp(_Saved(plan, saved), g, False), (node.saved, g))  # type: ignore[arg-type]
-        return gradients  # type: ignore[no-any-return]
+            return vjp(node, g, recorded)  # type: ignore[no-any-return]
+        pull: Any = functools.partial(_pull, vjp, node.plan)
+        gradients: Sequence[Array] = self._call(pull, (node.saved, g))
+        return gradients
 
     def _call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         begun = len(self.steps)
         try:
             result = function(*_map_arrays(lambda a: Traced(a, self), values))
-        except Untraceable:
+        except UntraceableError:
             result = function(*_real(values))
         if isinstance(result, (int, float)):  # of an op that returns a number, which its caller makes an array of
             result = np.asarray(result)
@@ -188,10 +188,14 @@ class _Saved(NamedTuple):
     saved: Any
 
 
+def _pull(vjp: Callable[..., Any], plan: Any, saved: Any, g: Array) -> Any:
+    return vjp(_Saved(plan, saved), g, False)
+
+
 def _assign(out: np.ndarray, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
     result = function(*args, **kwargs)
     if np.shape(result) != out.shape:
-        raise Changed
+        raise ChangedError
     out[...] = result
 
 
@@ -199,15 +203,15 @@ def _assign_nested(out: Any, function: Callable[..., Any], args: Any) -> None:
     for place, value in zip(_leaves(out), _leaves(function(*args)), strict=True):
         if isinstance(place, np.ndarray):
             if place.shape != value.shape or place.dtype != value.dtype:
-                raise Changed
+                raise ChangedError
             place[...] = value
         elif place != value:
-            raise Changed
+            raise ChangedError
 
 
 def _check(value: np.ndarray, expected: Any, read: Callable[[Any], Any]) -> None:
     if read(value) != expected:
-        raise Changed
+        raise ChangedError
 
 
 # --- nested structures of arrays ---------------------------------------------------------------------------------
@@ -279,11 +283,11 @@ class Traced(NDArrayOperatorsMixin):
             return None
         if out is not None and not isinstance(out[0], Traced):
             if out[0] is not inputs[0]:
-                raise Untraceable("a NumPy call writes to an array that was made unseen: make it with like=")
+                raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
             out = None  # a += b with a constant a, which nobody else holds
         result = function(*real, **_real(kwargs), **({} if out is None else {"out": _real(out)}))
         if type(result) is tuple:
-            raise Untraceable(f"{ufunc} has several results")
+            raise UntraceableError(f"{ufunc} has several results")
         traced = recorder.new(np.asarray(result)) if out is None else out[0]
         elementwise = method == "__call__" and ufunc.signature is None and out is None and not kwargs
         recorder.note(function, *inputs, elementwise=elementwise, **kwargs, out=traced)
@@ -296,7 +300,7 @@ class Traced(NDArrayOperatorsMixin):
         method = getattr(np.ndarray, name)
         if name.startswith("_") or not callable(method):
             _complain_of_user()
-            raise Untraceable(f"an array's attribute {name} is asked for")
+            raise UntraceableError(f"an array's attribute {name} is asked for")
         if name in _READING:
             return lambda *args: self._read(lambda array: method(array, *args))
         return lambda *args, **kwargs: _call_noted(self.recorder, method, (self, *args), kwargs)
@@ -331,7 +335,7 @@ class Traced(NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         _complain_of_user()
-        raise Untraceable("an array is taken for its values")
+        raise UntraceableError("an array is taken for its values")
 
     def _read(self, read: Callable[[Any], Any]) -> Any:
         """A value that decides what is done next: inside an op it is noted, and checked when the program runs."""
@@ -387,12 +391,12 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
         return function(*real, **real_kwargs)
     if function in _WRITING:
         if not isinstance(args[0], Traced):
-            raise Untraceable("a NumPy call writes to an array that was made unseen: make it with like=")
+            raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
         function(*real, **real_kwargs)
         recorder.note(function, *args, **kwargs)
         return None
     if kwargs.get("out") is not None:
-        raise Untraceable("only ufuncs are followed into given arrays")
+        raise UntraceableError("only ufuncs are followed into given arrays")
     result = function(*real, **real_kwargs)
     if function in (np.empty, np.empty_like):
         return recorder.new(result)
@@ -434,7 +438,7 @@ class Workspace:
         self._bytes = np.empty(0, np.uint8)
 
     def at_least(self, size: int) -> np.ndarray:
-        """Growing leaves older programs with the smaller memory that they have; it grows by halves, so that is little."""
+        """Older programs keep the smaller memory that they have; it grows by halves, so that is little."""
         if len(self._bytes) < size:
             self._bytes = np.empty(max(size, len(self._bytes) * 3 // 2), np.uint8)
         return self._bytes
@@ -527,7 +531,7 @@ class Program:
         self.source, (self._forward, self._backward) = _generated(ready[:n], ready[n:])
 
     def run(self, arguments: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The loss and the gradients, in memory that the next run overwrites; after Changed all draws are undone."""
+        """The loss and the gradients, in memory that the next run overwrites. ChangedError leaves no draw done."""
         states = [generator.bit_generator.state for generator in self._generators]
         for place, argument in zip(self._inputs, arguments):
             place[...] = argument
@@ -535,7 +539,7 @@ class Program:
             self._forward()
             with np.errstate(all="ignore"):
                 self._backward()
-        except Changed:
+        except ChangedError:
             self._put_back(states)
             raise
         return self._loss, self._gradients
@@ -572,9 +576,8 @@ def _generated(*parts: Sequence[Step]) -> tuple[str, list[Callable[[], None]]]:
     for i, steps in enumerate(parts):
         lines += [f"def part_{i}():", "    pass"]
         for step in steps:
-            named = {**dict(enumerate(step.args)), **step.kwargs}
             written = [_spelled(x, names, known) for x in step.args]
-            written += [f"{key}={_spelled(named[key], names, known)}" for key in step.kwargs]
+            written += [f"{key}={_spelled(x, names, known)}" for key, x in step.kwargs.items()]
             lines.append(f"    {_spelled(step.function, names, known)}({', '.join(written)})")
     source = "\n".join(lines) + "\n"
     exec(source, names)
@@ -632,7 +635,7 @@ class Compiled:
             if self._check_every and recorded.runs % self._check_every == 0:
                 return self._run_checked(recorded, leaves, put_back)
             return recorded.run(leaves)
-        except Changed:
+        except ChangedError:
             self._failures[key] = self._failures.get(key, 0) + 1
             del self._programs[key]
             return self._run_eagerly(put_back(leaves))
@@ -664,7 +667,7 @@ class Compiled:
                 recorder.turn_back()
                 one = np.ones(loss.shape, loss.dtype)
                 found = backward_pass([(loss._node, one)], inputs=set(nodes))
-        except Untraceable:
+        except UntraceableError:
             self._failures[key] = _TRIES
             recorder.rewind()
             return self._run_eagerly(put_back(leaves))
@@ -772,12 +775,12 @@ def _signature(x: Any) -> Any:
 
 
 def _leaf_nodes(root: Node) -> list[Node]:
-    """The leaves that lead to the root; Untraceable if a tensor on the way has a hook or keeps its gradient."""
+    """The leaves that lead to the root; UntraceableError if a tensor on the way has a hook or keeps its gradient."""
     seen, stack, leaves = {root}, [root], []
     while stack:
         node = stack.pop()
         if node.notes is not None and (node.notes.hooks or (node.notes.retain and not is_leaf(node))):
-            raise Untraceable("somebody watches a gradient")
+            raise UntraceableError("somebody watches a gradient")
         if is_leaf(node):
             leaves.append(node)
         for edge in node.edges:

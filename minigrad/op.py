@@ -259,7 +259,7 @@ class Op(Generic[P]):
         return wrap(y, node)
 
     def _as_output(self, y: Any) -> np.ndarray:
-        array = as_array(y)
+        array: np.ndarray = as_array(y)
         if array.dtype.kind == "O":
             raise TypeError(f"{self.name} returned {type(y).__name__}: the function of an op returns an array")
         return array

@@ -599,6 +599,13 @@ def wrap(array: Array, node: Node | None) -> Tensor:
     return t
 
 
+def as_leaf(array: Array) -> Tensor:
+    """A leaf around this very array, not copied, of any kind of number."""
+    t = wrap(array, None)
+    t._node = leaf(t)
+    return t
+
+
 def tensor(x: TensorLike, *, dtype: DTypeLike | None = None, requires_grad: bool = False) -> Tensor:
     """A tensor that holds a copy of `x` (an array, number, nested list or tensor).
 

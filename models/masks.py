@@ -58,6 +58,6 @@ def at_entrance(x: TensorLike, valid: np.ndarray | None, dtype: np.dtype[Any]) -
 
 def ids_at_entrance(ids: Any, valid: np.ndarray | None) -> Any:
     """ids (batch, n) or (batch, n, features) with 0 in the place of padding, where any number may stand (-1, -100)."""
-    array = ids if isinstance(ids, Tensor) else np.asarray(ids)
+    array: Any = ids if isinstance(ids, Tensor) else np.asarray(ids)
     check_valid(valid, array.shape)
     return array if valid is None else np.where(valid.reshape(valid.shape + (1,) * (array.ndim - 2)), array, 0)

@@ -14,10 +14,10 @@ from minigrad.check.cases import Case
 from minigrad.check.damage import RESULTS, SWAPPED, each, replaced
 from minigrad.check.fingerprints import fingerprint, same
 from minigrad.check.mutants import Mutant, damaged_kernel, declared
-from minigrad.check.samples import Sample, tracked
+from minigrad.check.samples import Sample
 from minigrad.engine import OPS, Array
 from minigrad.op import Derived, FusedOp
-from minigrad.tensor import Tensor
+from minigrad.tensor import Tensor, as_leaf
 from minigrad.trees import flatten
 
 
@@ -61,7 +61,7 @@ def _passes_tensors(mutant: Mutant, case: Case) -> bool:
         return False
 
     def values(moved: float) -> list[np.ndarray]:
-        bound.arguments[mutant.argument] = put_back([tracked(np.asarray(x + moved, float)) for x in leaves])
+        bound.arguments[mutant.argument] = put_back([as_leaf(np.asarray(x + moved, float)) for x in leaves])
         ys = flatten(OPS[mutant.op](*bound.args, **bound.kwargs))[0]
         return [y._array for y in ys if isinstance(y, Tensor)]
 

@@ -32,11 +32,10 @@ from minigrad.check.samples import (
     pull,
     quietly,
     roots_of,
-    tracked,
 )
 from minigrad.engine import Node, backward_pass
 from minigrad.op import FusedOp
-from minigrad.tensor import Tensor, wrap
+from minigrad.tensor import Tensor, as_leaf, wrap
 from minigrad.trees import flatten
 
 __all__ = ["LAWS", "Broken", "Case", "Law", "Sample", "check_case", "check_op", "report"]
@@ -350,7 +349,7 @@ def one_by_one(s: Sample) -> str | None:
 
 def adds_up(s: Sample) -> str | None:
     """Several uses of a tensor add up, in `.grad` too, which belongs to its tensor alone."""
-    xs = [tracked(x) for x in s.arrays]
+    xs = [as_leaf(x) for x in s.arrays]
     cs = [c.copy() for c in s.cotangents]
     uses = [[y for y in s.outputs(xs) if isinstance(y, Tensor) and y._node is not None] for _ in range(4)]
     backward_pass(roots_of(uses[0], cs))
@@ -377,7 +376,7 @@ def _as_both(s: Sample) -> str | None:
     i, j = same[0]
     arrays = [s.arrays[i] if k == j else x for k, x in enumerate(s.arrays)]
     apart = s.gradients(arrays)
-    x = tracked(arrays[i])
+    x = as_leaf(arrays[i])
     ys = s.outputs([x if k in (i, j) else y for k, y in enumerate(arrays)])
     together = pull([x], [y for y in ys if isinstance(y, Tensor)], s.cotangents)
     wanted = [apart[i] + apart[j]]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from minigrad.check.cases import Case
-from minigrad.engine import Node, OutputNode, backward_pass, leaf
+from minigrad.engine import Node, OutputNode, backward_pass
 from minigrad.op import FusedOp
-from minigrad.tensor import Tensor, wrap
+from minigrad.tensor import Tensor, as_leaf, wrap
 from minigrad.trees import flatten
 
 
@@ -58,7 +58,7 @@ class Sample:
 
     def record(self, arrays: Sequence[np.ndarray], only: int | None = None) -> tuple[list[Tensor], list[Tensor]]:
         """The arrays (or `only` one of them) as tracked tensors, and the outputs that a gradient reaches."""
-        xs = [tracked(x) for x in arrays]
+        xs = [as_leaf(x) for x in arrays]
         ys = self.outputs([x if only in (None, i) else x._array for i, x in enumerate(xs)])
         return xs, [y for y in ys if isinstance(y, Tensor) and y._node is not None]
 
@@ -88,7 +88,7 @@ class Sample:
     def doubled(self) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
         """The arrays and the cotangents as tracked tensors, the recorded gradients, and the outputs."""
         xs, ys = self.record(self.arrays)
-        cs = [tracked(c) for c in self.cotangents]
+        cs = [as_leaf(c) for c in self.cotangents]
         found = backward_pass(roots_of(ys, cs), inputs=nodes_of(xs), recorded=True)
         gradients = [found[x._node] if x._node in found else wrap(np.zeros(x.shape), None) for x in xs]
         return xs, cs, gradients, ys
@@ -142,13 +142,6 @@ def _summed(places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     extra = places.ndim - len(shape)
     axes = (*range(extra), *(i + extra for i, n in enumerate(shape) if n == 1))
     return np.reshape(places.sum(axes, dtype=int), shape)
-
-
-def tracked(x: np.ndarray) -> Tensor:
-    """A leaf around this very array, also a complex one."""
-    t = wrap(x, None)
-    t._node = leaf(t)
-    return t
 
 
 def array_of(y: Any) -> np.ndarray:

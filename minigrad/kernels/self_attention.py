@@ -24,7 +24,8 @@ class Residual(NamedTuple):
 
 def _heads(projected: np.ndarray, leading: tuple[int, ...], heads: int) -> np.ndarray:
     """(rows, heads * width) -> (..., heads, n, width), a view."""
-    return projected.reshape(*leading, heads, projected.shape[1] // heads).swapaxes(-3, -2)
+    split: np.ndarray = projected.reshape(*leading, heads, projected.shape[1] // heads).swapaxes(-3, -2)
+    return split
 
 
 def _split(projected: np.ndarray, leading: tuple[int, ...], heads: int, keys: int) -> list[np.ndarray]:

@@ -197,10 +197,7 @@ def cross_entropy(
         None if counted is None else counted.reshape(n),
         label_smoothing,
     )
-    if reduction == "none":
-        y = losses.reshape(labels.shape)
-    else:
-        y = as_array(np.add.reduce(losses) / divisor)
+    y = losses.reshape(labels.shape) if reduction == "none" else as_array(np.add.reduce(losses) / divisor)
     return y, (rows, divisor, label_smoothing)
 
 
@@ -360,8 +357,8 @@ def _check_self_attention(x: Array, wq: Array, wk: Array, wv: Array, heads: int,
     fits = x.ndim >= 2 and all(w.ndim == 2 and w.shape[0] == x.shape[-1] for w in (wq, wk, wv))
     if not fits or wq.shape != wk.shape or heads < 1 or wq.shape[1] % heads or wv.shape[1] % heads:
         raise ValueError(
-            f"self_attention: x {x.shape}, wq {wq.shape}, wk {wk.shape}, wv {wv.shape} and {heads} heads do not fit: x "
-            "is (..., n, dim), wq and wk are (dim, heads * key_dim), wv is (dim, heads * value_dim)"
+            f"self_attention: shapes of x {x.shape}, wq {wq.shape}, wk {wk.shape}, wv {wv.shape} and {heads} heads do "
+            "not fit: x is (..., n, dim), wq and wk are (dim, heads * key_dim), wv is (dim, heads * value_dim)"
         )
     _check_hiding((*x.shape[:-2], heads, x.shape[-2], x.shape[-2]), mask, bias)
 

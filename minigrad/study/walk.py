@@ -27,12 +27,11 @@ from minigrad.engine import (
     _run_hooks,
     _sum_to,
     _written_since,
-    leaf,
     next_tick,
     state,
 )
 from minigrad.op import Op
-from minigrad.tensor import Tensor, wrap
+from minigrad.tensor import Tensor, as_leaf
 from minigrad.transforms import _Recomputed
 
 
@@ -265,7 +264,7 @@ def call_with(node: Node, tensors: Sequence[Tensor], convert: Callable[[Any], An
 def call_again(node: Node) -> Node:
     """The node of the same call, made again."""
     with complete():
-        y = call_with(node, [_as_leaf(np.asarray(x)) for _, x in operands(node)])
+        y = call_with(node, [as_leaf(np.asarray(x)) for _, x in operands(node)])
     again: Node = y[0]._node.edges[0] if isinstance(y, tuple) else y._node
     return again
 
@@ -309,10 +308,6 @@ def _enter(again: dict[Node, Tensor], edge: Node, x: np.ndarray) -> None:
     way = [edge]
     while not is_source(way[-1]):
         way.append(way[-1].edges[0])  # inputs of transforms
-    source = again.setdefault(way[-1], _as_leaf(x))
+    source = again.setdefault(way[-1], as_leaf(x))
     for node in way:
         again[node] = source
-
-
-def _as_leaf(x: np.ndarray) -> Tensor:
-    return wrap(x, leaf(x.shape, x.dtype))
