@@ -24,8 +24,7 @@ class Residual(NamedTuple):
 
 def _heads(projected: np.ndarray, leading: tuple[int, ...], heads: int) -> np.ndarray:
     """(rows, heads * width) -> (..., heads, n, width), a view."""
-    split: np.ndarray = projected.reshape(*leading, heads, projected.shape[1] // heads).swapaxes(-3, -2)
-    return split
+    return projected.reshape(*leading, heads, projected.shape[1] // heads).swapaxes(-3, -2)
 
 
 def _split(projected: np.ndarray, leading: tuple[int, ...], heads: int, keys: int) -> list[np.ndarray]:
@@ -47,7 +46,7 @@ def forward(
     """The output (..., n, heads * value_dim), and what the way back needs."""
     weights = np.concatenate((wq, wk, wv), 1)
     q, k, v = _split(rows(x) @ weights, x.shape[:-1], heads, wq.shape[1])
-    y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype, like=q)
+    y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(rows(y), x.shape[:-1], heads))
     return y, Residual(weights, residual)
 
@@ -57,7 +56,7 @@ def backward(
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
     weights = residual.weights
-    gqkv = np.empty((rows(x).shape[0], weights.shape[1]), weights.dtype, like=g)
+    gqkv = np.empty((rows(x).shape[0], weights.shape[1]), weights.dtype)
     out = _split(gqkv, x.shape[:-1], heads, keys)
     g = _heads(rows(g), x.shape[:-1], heads)
     *_, gbias = attention.backward(g, residual.attention, (True, True, True, wanted[4]), scale, out=out)
