@@ -29,11 +29,14 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
-from minigrad import nn, study
+from minigrad import nn
 from minigrad.check import CheckResult
+from minigrad.check.alone import Alone
 from minigrad.check.cases import Case, load_cases
 from minigrad.check.mutate import Known, Mutant, judge, mutants, planted
 from minigrad.check.programs import Program, check_programs
+from minigrad.check.record import Record
+from minigrad.check.subject import Subject
 from minigrad.engine import OPS
 from minigrad.op import Derived
 from minigrad.tensor import Tensor
@@ -107,8 +110,11 @@ def _indistinguishable(mutant: Mutant, result: CheckResult) -> set[str]:
     inputs = result.inputs if result.culprit is None else result.culprit.result.inputs
     for i in (i for i in inputs if i.wrong.any()):
         values = i.numeric[i.probed]
-        if mutant.kind in ("last element", "last row", "off by one") and not i.analytic[i.probed].any():
-            return {"not connected"}  # all that was not 0 is gone
+        if (
+            mutant.kind in ("last element", "last row", "off by one", "swapped operands")
+            and not i.analytic[i.probed].any()
+        ):
+            return {"not connected"}  # all is gone: exchanged with an operand that is not there, say
         if mutant.kind == "last element" and np.count_nonzero(values) == 1:
             return {"constant factor"}  # half of the only element
         if mutant.kind == "offset" and np.allclose(values, values[0]):
@@ -206,12 +212,12 @@ def attention_model() -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def places_of(f: Callable[..., Any], inputs: Sequence[Any], op: str) -> set[Place]:
-    """Where the undamaged program calls the op."""
-    tracked = [mg.tensor(x, requires_grad=True) if _is_floating(x) else x for x in inputs]
-    with study.recording(), np.errstate(all="ignore"):
-        outputs = [y for y in flatten(f(*tracked))[0] if isinstance(y, Tensor)]
-    found = [node for node in study.calls(outputs) if node.notes is not None and node.notes.call is not None]
-    return {(op, node.notes.call.file, node.notes.call.line) for node in found if node.op.name == op}
+    """Where the undamaged program calls the op, or a call whose own derivative is computed with it."""
+    with np.errstate(all="ignore"):
+        record = Record(Subject(f, tuple(inputs)))
+        calls = [Alone(node, arguments) for node, arguments in record.with_operands()]
+        found = [call for call in calls if call.op.name == op or op in {inner.name for inner in call.ops_of_rule()}]
+    return {(op, call.file, call.line) for call in found}
 
 
 def _is_floating(x: Any) -> bool:
@@ -276,8 +282,9 @@ def _noticed_unless_right(mutant: Mutant, f: Callable[..., Any], inputs: Sequenc
 def in_attention(names: Iterable[str] | None) -> Score:
     score = Score()
     f, inputs = attention_model()
+    used = {node.op.name for node in Record(Subject(f, inputs)).nodes}
     for op, of_op in groupby(filter(is_of_rule, mutants(names)), key=lambda mutant: mutant.op):
-        places = places_of(f, inputs, op)
+        places = places_of(f, inputs, op) if op in used else set()
         for mutant in of_op if places else ():
             result = notice(mutant, f, inputs)
             if result is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,19 @@ class Alone:
         return place_of(self.node)
 
     def ops_of_rule(self) -> set[Any]:
-        """What its rules call when they are recorded, or its reference."""
-        try:
-            return {node.op for node in Record(second_order(self.subject)).nodes}
-        except Exception:
-            return set()  # they do not run
+        """What its rules call when they are recorded, and its reference."""
+        return {node.op for record in self._records_inside() for node in record.nodes}
+
+    def calls_inside(self) -> list[Alone]:
+        """The calls of other ops of which its derivative is computed."""
+        inside = [record.with_operands() for record in self._records_inside()]
+        return [Alone(node, arguments) for calls in inside for node, arguments in calls if node.op is not self.op]
+
+    def _records_inside(self) -> Iterator[Record]:
+        with contextlib.suppress(Exception):  # its rules do not run
+            yield Record(second_order(self.subject))
+        if self.op.reference is not None:
+            yield Record(self._subject(self.op.reference))
 
     def has_kink(self) -> bool:
         with Transform(), np.errstate(all="ignore"):
@@ -61,8 +70,8 @@ class Alone:
         dtypes = self.node.dtype if isinstance(self.node.dtype, list) else [self.node.dtype]
         return any(dtype.itemsize < edge.dtype.itemsize for dtype in dtypes for edge in self.node.edges)
 
-    def _subject(self) -> Subject:
-        """A complex operand counts as two real ones, and so does a complex output."""
+    def _subject(self, function: Any = None) -> Subject:
+        """Of the op, or a function like it. A complex operand counts as two real ones, and so does a complex output."""
         operands = [self._operand(place) for place in self.places]
         is_complex = [np.asarray(x).dtype.kind == "c" for x in operands]
         parts: list[np.ndarray] = []
@@ -72,7 +81,7 @@ class Alone:
         def f(*xs: Tensor) -> list[Tensor]:
             given = iter(xs)
             tensors = [_joined(next(given), next(given)) if splits else next(given) for splits in is_complex]
-            y = call_op(self.op, copies(self._filled(tensors)))
+            y = call_op(self.op, copies(self._filled(tensors)), function)
             ys = y if isinstance(y, tuple) else (y,)
             return [
                 t for y in ys for t in ([_real(y), _imag(y)] if y.dtype.kind == "c" else [y]) if t.dtype.kind == "f"
@@ -84,6 +93,16 @@ class Alone:
             text for n, splits in zip(names, is_complex) for text in ([f"Re {n}", f"Im {n}"] if splits else [n])
         ]
         return subject
+
+    def constants(self) -> list[tuple[str, np.ndarray]]:
+        """The floating arguments that are not differentiated, with their names."""
+        tracked = {position for position, _ in self.places}
+        named = [(n, x) for i, (n, x) in enumerate(zip(self.op._names, self.arguments)) if i not in tracked]
+        return [
+            (n, np.asarray(x))
+            for n, x in named
+            if isinstance(x, (float, np.ndarray)) and np.asarray(x).dtype.kind == "f"
+        ]
 
     def _operand(self, place: tuple[int, int | None]) -> Any:
         position, item = place

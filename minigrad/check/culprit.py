@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from minigrad.check.alone import Alone
 from minigrad.check.compare import Examination
 from minigrad.check.diagnosis import Sizes, diagnose, plainly, sizes_of
-from minigrad.check.hypotheses import explain, imprecise
+from minigrad.check.hypotheses import exchanged, explain, imprecise
 from minigrad.check.record import Record, call_of, place_of
 from minigrad.check.result import CheckResult, Culprit, Diagnosis, InputResult
 from minigrad.check.subject import Subject
@@ -59,17 +59,40 @@ def find(subject: Subject, second: bool) -> Findings:
                     return Findings(suspects[-1][1])
             kinks += [call.describe(skip) for i in examination.inputs for skip in i.skipped]
         if suspects:
-            return Findings(suspects[0][1] if order == 1 else _innermost(suspects))
+            return Findings(suspects[0][1] if order == 1 else _inside(*_innermost(suspects)))
     return Findings(None, tuple(kinks), next((call.place for call in alone if call.loses_precision), ""))
 
 
-def _innermost(suspects: Sequence[tuple[Alone, Culprit]]) -> Culprit:
+def _innermost(suspects: Sequence[tuple[Alone, Culprit]]) -> tuple[Alone, Culprit]:
     """The first whose recorded rule calls the op of no other: where that is wrong, so are all rules that call it."""
     ops = {call.op for call, _ in suspects}
     for call, culprit in suspects:
         if not ops & (call.ops_of_rule() - {call.op}):
-            return culprit
-    return suspects[0][1]
+            return call, culprit
+    return suspects[0]
+
+
+def _inside(call: Alone, culprit: Culprit) -> Culprit:
+    """The call whose second derivative is wrong; or, at its place, the op that makes it so.
+
+    The derivative of a call is computed with other ops, and one of these may be wrong where the program itself never
+    uses it in such a way: broadcast, or with a tracked divisor.
+    """
+    inside = call.calls_inside()
+    for order in (1, 2):
+        suspects = []
+        for inner in inside:
+            if order == 2 and inner.second_order_looks_right():
+                continue
+            examination = inner.examine(order)
+            if not examination and not inner.is_acquitted(examination, order):
+                suspects.append((inner, _culprit(inner, examination, order)))
+        if suspects:
+            found = suspects[0][1] if order == 1 else _innermost(suspects)[1]
+            sentence = f"in the derivative of {call.op.name}, {found.op} is wrong: {found.diagnosis.sentence}"
+            diagnosis = Diagnosis(found.diagnosis.kind, sentence)
+            return replace(found, file=culprit.file, line=culprit.line, source=culprit.source, diagnosis=diagnosis)
+    return culprit
 
 
 def _culprit(call: Alone, examination: Examination, order: int) -> Culprit:
@@ -94,6 +117,8 @@ def _diagnosis(
         return diagnose(wrong[0], sizes)
     right = [i for i in examination.inputs if not i.wrong.any()]
     plain = imprecise(call, wrong[0]) or plainly(wrong[0], sizes)
+    if plain is not None and plain.kind == "constant factor":
+        return exchanged(call, wrong[0]) or plain  # of one operand that is a multiple of another
     return plain or explain(call, wrong, right) or diagnose(wrong[0], sizes)
 
 

@@ -30,6 +30,11 @@ def imprecise(call: Alone, result: InputResult) -> Diagnosis | None:
     return _Rerun(call).imprecise(result)
 
 
+def exchanged(call: Alone, result: InputResult) -> Diagnosis | None:
+    """Whether the call's rule is right with operands exchanged."""
+    return _Rerun(call).exchanged(result)
+
+
 class _Rerun:
     """The call made again with tracked operands, and its rules at hand."""
 
@@ -107,7 +112,7 @@ class _Rerun:
                 for axis in range(-3, 4):
                     yield "transposed", f"with {axis} in the place of {x}, an axis", _with(given, {i: axis})
         for i in arrays[1:]:
-            for name, x in zip(self.call.subject.names, self.call.subject.leaves):
+            for name, x in [*zip(self.call.subject.names, self.call.subject.leaves), *self.call.constants()]:
                 if x is not given[i] and not np.array_equal(x, given[i]):
                     yield (
                         "swapped operands",

@@ -7,9 +7,7 @@ import math
 import numpy as np
 
 from minigrad.engine import Array
-from minigrad.op import derived, op
-from minigrad.ops.elementwise import multiply
-from minigrad.tensor import Tensor
+from minigrad.op import op
 
 # --- trigonometric -----------------------------------------------------------------------------------------------
 
@@ -152,17 +150,22 @@ asinh, acosh, atanh = arcsinh, arccosh, arctanh
 # --- angles ------------------------------------------------------------------------------------------------------
 
 
-@derived
-def deg2rad(x: Array) -> Tensor:
+@op
+def deg2rad(x: Array) -> Array:
     """Degrees in radians."""
-    return multiply(x, math.pi / 180)
+    return np.deg2rad(x)
 
 
-@derived
-def rad2deg(x: Array) -> Tensor:
+deg2rad.rule(x=lambda g: g * (math.pi / 180))
+
+
+@op
+def rad2deg(x: Array) -> Array:
     """Radians in degrees."""
-    return multiply(x, 180 / math.pi)
+    return np.rad2deg(x)
 
+
+rad2deg.rule(x=lambda g: g * (180 / math.pi))
 
 radians, degrees = deg2rad, rad2deg
 

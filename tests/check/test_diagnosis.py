@@ -9,6 +9,8 @@ import minigrad as mg
 from minigrad import nn, study
 from minigrad.check import KINDS, GradientError
 from minigrad.check.diagnosis import factor_name
+from minigrad.check.mutants import Mutant
+from minigrad.check.mutants import planted as planted_mutant
 from minigrad.tensor import Tensor
 
 
@@ -114,6 +116,19 @@ def test_transposed(n):
 def test_transposed_result():
     turned = op(lambda x: x**2, x=lambda g, x: np.swapaxes(g * 2 * x, -1, -2))
     assert planted(turned, normal(4, 4)).diagnosis.kind == "transposed"
+
+
+def test_a_constant_operand_in_the_place_of_a_tracked_one():
+    wrong = op(lambda x, c: x / c, x=lambda g, x: g / x)
+    result = mg.gradcheck(lambda x: wrong(x, np.array([2.0, 3.0, 0.7])), normal(2, 3), raise_exception=False)
+    assert (result.diagnosis.kind, result.culprit.argument) == ("swapped operands", "x")
+    assert "with c in the place of x" in result.diagnosis.sentence
+
+
+def test_an_operand_that_is_a_multiple_of_the_other():
+    wrong = op(lambda a, b: a * b, a=lambda g, a: g * a, b=lambda g, a: g * a)
+    result = mg.gradcheck(lambda x: wrong(0.37 * x, x), normal(3), raise_exception=False)
+    assert result.diagnosis.kind == "swapped operands"
 
 
 def test_an_axis():
@@ -374,6 +389,27 @@ def test_second_order_only(rule):
 def test_second_order_of_a_reference():
     fused = mg.op(lambda x: np.exp(x)).rule(x=lambda g, y: g * y)
     assert mg.gradgradcheck(lambda x: fused(x) * x, normal(3))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "kind"),
+    [
+        (Mutant("divide", "b", "factor 1.001"), "constant factor"),  # in the recorded reference's own derivative
+        (Mutant("divide", "b", "constant"), "second order only"),
+        (Mutant("add", "b", "broadcast sum dropped"), "one row or column"),  # the bias, on whose sum nothing depends
+    ],
+)
+def test_a_wrong_op_that_only_the_reference_of_another_uses(mutant, kind):
+    def program(x, weight, bias):
+        return mg.layer_norm(x, weight, bias)
+
+    inputs = normal(2, 3), normal(3), normal(3, seed=1)
+    with planted_mutant(mutant):
+        assert mg.gradcheck(program, inputs)
+        result = mg.gradgradcheck(program, inputs, raise_exception=False)
+    assert (result.culprit.op, result.diagnosis.kind) == (mutant.op, kind)
+    assert result.culprit.line == line_of(program, "layer_norm(")
+    assert f"in the derivative of layer_norm, {mutant.op} is wrong" in str(result).replace("\n    ", " ")
 
 
 # --- whole layers, losses, checkpoints, complex intermediates ----------------------------------------------------

@@ -424,3 +424,8 @@ def test_sequential_is_a_sequence_of_its_layers():
     np.testing.assert_array_equal(head(x).data, np.tanh(net[0](x)).data)
     with pytest.raises(IndexError):
         net[3]
+
+
+@pytest.mark.parametrize("make", [lambda: nn.Linear(2, 3), lambda: nn.Embedding(3, 2), lambda: nn.LayerNorm(2)])
+def test_parameters_are_float32_unless_told_otherwise(make):
+    assert {p.dtype for p in make().parameters()} == {np.dtype(np.float32)}

@@ -379,3 +379,9 @@ def test_layer_norm_linear_and_activations_are_torchs(torch):
     compare(torch, mg.gelu, lambda x: f.gelu(x, approximate="tanh"), normal(3, 5))
     compare(torch, mg.softplus, lambda x: f.softplus(x, threshold=1000), normal(3, 5))
     compare(torch, lambda x: mg.log_softmax(x, 0), lambda x: f.log_softmax(x, 0), normal(3, 5))
+
+
+@pytest.mark.parametrize("label", [-1, -100, 3, 255])
+def test_no_label_is_ignored_by_default(label):
+    with pytest.raises(IndexError, match=f"label {label}"):
+        mg.cross_entropy(leaf(normal(2, 3)), [0, label])

@@ -11,7 +11,9 @@ from hypothesis.extra import numpy as hnp
 
 from minigrad.check.cases import Case
 from minigrad.check.laws import Sample, check_case, report
+from minigrad.check.samples import tracked
 from minigrad.engine import OPS
+from minigrad.trees import flatten
 
 EXAMPLES = 8
 SEEDS = st.integers(0, 9)
@@ -28,6 +30,18 @@ def holds(cases):
 
 def test_laws(op_name, cases):
     holds([case for case in cases.CASES if case.name == op_name])
+
+
+def test_constants_may_be_nested_lists(op_name, cases):
+    if op_name == "block":
+        return  # whose lists are the structure of blocks
+    own = [case for case in cases.CASES if case.name == op_name and len(case.arrays) > 1]
+    real = [case for case in own if not any(np.iscomplexobj(x) for x in flatten(case.args)[0])]
+    for case in real[:2]:
+        first = tracked(case.arrays[0].copy())
+        from_arrays = case.outputs(first, *case.arrays[1:])
+        for y, z in zip(case.outputs(first, *(x.tolist() for x in case.arrays[1:])), from_arrays):
+            np.testing.assert_array_equal(np.asarray(y.data), np.asarray(z.data))
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value", "ignore:Mean of empty slice")

@@ -1,10 +1,13 @@
 """NumPy's own spelling of calls: arguments by its names, in its order; out= and what makes no sense raise."""
 
+import itertools
+import warnings
+
 import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.engine import NUMPY_CONSTANTS
+from minigrad.engine import NUMPY_CONSTANTS, NUMPY_OPS
 from minigrad.tensor import Tensor
 
 X = np.array([[0.5, -1.2, 3.3], [2.1, 0.7, -0.4]])
@@ -167,3 +170,29 @@ def test_methods_that_give_plain_arrays():
         np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(t[0].detach().searchsorted(1.0), X[0].searchsorted(1.0))
     np.testing.assert_array_equal(t.argpartition(1), X.argpartition(1))
+
+
+SINGULAR = [0.0, -0.0, 1.0, -1.0, 2.0, -2.5, 710.0, -710.0, 1e38, -1e308, 1e-320, np.inf, -np.inf, np.nan]
+# ldexp takes integers; float_power keeps quiet about 0 ** -inf, of which power says "divide by zero".
+UFUNCS = [u for u in NUMPY_OPS if isinstance(u, np.ufunc) and not u.signature and u not in (np.float_power, np.ldexp)]
+
+
+def said(f, *xs):
+    """The value, and what is said of floating point on the way."""
+    with warnings.catch_warnings(record=True) as caught, np.errstate(all="warn"):
+        warnings.simplefilter("always")
+        y = f(*xs)
+    return y, {str(w.message).partition(" encountered")[0] for w in caught}
+
+
+@pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_forward_gives_numpys_values_and_warnings(ufunc, dtype):
+    with np.errstate(all="ignore"):
+        values = np.array(SINGULAR).astype(dtype)
+    for operands in itertools.product(values.reshape(-1, 1), repeat=ufunc.nin):
+        wanted, warned = said(ufunc, *operands)
+        got, warned_here = said(ufunc, *(mg.tensor(x, requires_grad=True) for x in operands))
+        assert warned_here == warned
+        for y, z in zip(got if isinstance(got, tuple) else [got], wanted if isinstance(wanted, tuple) else [wanted]):
+            np.testing.assert_array_equal(getattr(y, "data", y), z)

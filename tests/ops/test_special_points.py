@@ -295,3 +295,12 @@ def test_integers_are_constants_with_numpys_values():
         np.testing.assert_array_equal(op(x).data, function(x))
         assert op(x).dtype == function(x).dtype
     assert mg.bincount([1, 1]).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("op", [mg.sort, lambda x: mg.partition(x, 2)], ids=["sort", "partition"])
+def test_equal_elements_keep_their_own_cotangents_when_sorted(op):
+    x, c = np.array([2.0, 1.0, 2.0, 1.0, 1.0]), np.arange(1.0, 6)
+    (g,) = mg.vjp(op, x)[1](c)
+    assert sorted(g) == sorted(c)  # a permutation: nothing is shared among ties
+    for value in (1.0, 2.0):
+        np.testing.assert_array_equal(np.sort(g[x == value]), c[op(x).data == value])
