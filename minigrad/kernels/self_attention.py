@@ -24,7 +24,9 @@ class Residual(NamedTuple):
 
 def _heads(projected: np.ndarray, leading: tuple[int, ...], heads: int) -> np.ndarray:
     """(rows, heads * width) -> (..., heads, n, width), a view."""
-    return projected.reshape(*leading, heads, projected.shape[1] // heads).swapaxes(-3, -2)
+    split = projected.reshape(*leading, heads, projected.shape[1] // heads)
+    heads_first: np.ndarray = split.swapaxes(-3, -2)
+    return heads_first
 
 
 def _split(projected: np.ndarray, leading: tuple[int, ...], heads: int, keys: int) -> list[np.ndarray]:
@@ -55,13 +57,21 @@ def backward(
     g: np.ndarray, residual: Residual, wanted: Sequence[bool], x: np.ndarray, keys: int, heads: int, scale: float
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
-    weights = residual.weights
-    gqkv = np.empty((rows(x).shape[0], weights.shape[1]), weights.dtype)
-    out = _split(gqkv, x.shape[:-1], heads, keys)
-    g = _heads(rows(g), x.shape[:-1], heads)
-    *_, gbias = attention.backward(g, residual.attention, (True, True, True, wanted[4]), scale, out=out)
-    gx = (gqkv @ weights.T).reshape(x.shape) if wanted[0] else None
+    gqkv, gbias = to_projections(g, residual, wanted[4], keys, heads, scale)
+    gx = (gqkv @ residual.weights.T).reshape(x.shape) if wanted[0] else None
     if not any(wanted[1:4]):
         return gx, None, None, None, gbias
     gweights = rows(x).T @ gqkv
     return gx, gweights[:, :keys], gweights[:, keys : 2 * keys], gweights[:, 2 * keys :], gbias
+
+
+def to_projections(
+    g: np.ndarray, residual: Residual, bias_wanted: bool, keys: int, heads: int, scale: float
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The gradients of q, k and v side by side, (vectors, width), and of the bias; arguments as for backward."""
+    leading = g.shape[:-1]
+    gqkv = np.empty((rows(g).shape[0], residual.weights.shape[1]), residual.weights.dtype)
+    out = _split(gqkv, leading, heads, keys)
+    g = _heads(rows(g), leading, heads)
+    *_, gbias = attention.backward(g, residual.attention, (True, True, True, bias_wanted), scale, out=out)
+    return gqkv, gbias

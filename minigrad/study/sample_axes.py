@@ -114,8 +114,8 @@ class _Again:
                 continue
             if repr(node.op) != repr(other.op) or len(node.edges) != len(other.edges):
                 raise _OtherPathError(
-                    f"the samples are mixed: for some of them the model computes {called(other)} where for all it "
-                    f"computes {called(node)}. {_ADVICE}"
+                    f"the model makes other calls for some of the samples, {called(other)}, than for all of them, "
+                    f"{called(node)}: what it does may not depend on how many they are (a loop over them). {_ADVICE}"
                 )
             self.like[node] = other
             stack += zip(node.edges, other.edges)

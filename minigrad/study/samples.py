@@ -17,9 +17,10 @@ import numpy as np
 
 from minigrad.engine import Node, backward_pass, is_leaf
 from minigrad.kernels import layer_norm as layer_norm_kernel
+from minigrad.kernels import self_attention as self_attention_kernel
 from minigrad.kernels.linear import rows
 from minigrad.nn.module import Module
-from minigrad.ops.fused import layer_norm, linear
+from minigrad.ops.fused import layer_norm, linear, self_attention
 from minigrad.ops.indexing import add_at, embedding
 from minigrad.ops.linalg import matmul
 from minigrad.study.sample_axes import (
@@ -129,9 +130,11 @@ def _pull_back(graph: SampleGraph) -> dict[Node, np.ndarray]:
     leaves = {edge for node in graph.nodes for edge in node.edges if is_leaf(edge)}
     kept: dict[Node, np.ndarray] = {}
     for node in graph.nodes:
+        if node.op is None:
+            continue
         if node.notes is not None:
-            node.notes.retain = False  # nobody reads these
-        if node.op is not None and node in graph.place and not all(edge in graph.place for edge in node.edges):
+            node.notes.retain = False  # nobody reads the gradients that a recorded call keeps
+        if node in graph.place and not all(edge in graph.place for edge in node.edges):
             node.op = _Meeting(graph, node, kept)
     backward_pass([(graph.loss, np.ones(graph.loss.shape, graph.loss.dtype))], inputs=leaves)
     found = {node: gradient for node, gradient in kept.items() if node in leaves}
@@ -298,4 +301,28 @@ def _embedding(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.nd
     return {0: tables}
 
 
-_RULES: Mapping[Any, Rule] = {linear: _linear, matmul: _matmul, layer_norm: _layer_norm, embedding: _embedding}
+def _self_attention(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.ndarray] | None:
+    x, wq, _, _, heads, _, bias, scale = at.call.arguments
+    _, _, residual = at.saved
+    keys = wq.shape[1]
+    scale = (keys / heads) ** -0.5 if scale is None else scale
+    each = at.vectors(0)
+    if each is None:
+        return None
+    gqkv, gbias = self_attention_kernel.to_projections(g, residual, 6 in at.call.tracked, keys, heads, scale)
+    gx = np.reshape(gqkv @ residual.weights.T, x.shape)
+    weights = np.matmul(each.swapaxes(1, 2), vectors(gqkv.reshape(*x.shape[:-1], gqkv.shape[1]), at.place))
+    found = {0: gx, 1: weights[..., :keys], 2: weights[..., keys : 2 * keys], 3: weights[..., 2 * keys :]}
+    if gbias is None or 6 not in shared:
+        return {**found, 6: gbias}
+    unsummed = _sum_but_samples(gbias, bias.shape, gbias.ndim, at.place)
+    return None if unsummed is None else {**found, 6: unsummed}
+
+
+_RULES: Mapping[Any, Rule] = {
+    linear: _linear,
+    matmul: _matmul,
+    layer_norm: _layer_norm,
+    embedding: _embedding,
+    self_attention: _self_attention,
+}

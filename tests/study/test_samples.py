@@ -5,6 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import nn, study
+from minigrad.ops.fused import self_attention
 from models import (
     AttentionStack,
     FCStack,
@@ -198,6 +199,15 @@ CALLS = {
     "one axis, split again": ((D,), lambda x, w: (x.reshape(-1, D) * w).reshape(-1, N, D) ** 2),
     "an attention with shared queries": ((5, D), lambda x, w: mg.attention(w, x, x)),
     "an attention with shared keys": ((5, D), lambda x, w: mg.attention(x, w, w)),
+    "all of self-attention": ((D, 4), lambda x, w: self_attention(x, w, w * 2, -w, heads=2)),
+    "self-attention with a bias": (
+        (2, N, N),
+        lambda x, w: self_attention(x, *w[0, None, :D, :D].repeat(3, 0), heads=2, bias=w, scale=0.3),
+    ),
+    "self-attention with a bias for each head": (
+        (2, 1, N),
+        lambda x, w: self_attention(x, *[np.eye(D)] * 3, heads=2, bias=w, mask=np.tri(N, dtype=bool)),
+    ),
     "from parameters alone": ((D, D), lambda x, w: x @ mg.linalg.inv(w + 4 * np.eye(D)) * mg.exp(w).sum()),
     "from several outputs": ((4, D), lambda x, w: mg.tanh(x * mg.split(w, 2)[1][0] + mg.split(w, 2)[0][1])),
 }
@@ -269,6 +279,27 @@ def test_nothing_else_changes():
     np.testing.assert_array_equal(found["unused.weight"], np.zeros((4, 1, 1)))
     np.testing.assert_array_equal(used.grad, np.ones((2, 2)))
     assert all(p.grad is None for p in model.parameters() if p is not used)
+
+
+def test_a_model_that_is_watched():
+    rng = np.random.default_rng(22)
+    model = tagger(rng)
+    loss_fn, x, y = tagged(rng, 5, 6)
+    expected = study.per_sample_grads(model, loss_fn, x, y)
+    seen = []
+    hook = model.body.blocks[0].register_full_backward_hook(lambda module, grad_input, grad_output: seen.append(1))
+    with study.capture(model, ["*.attn", "inputs"]):
+        found = study.per_sample_grads(model, loss_fn, x, y)
+    hook.remove()
+    assert seen
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-12)
+
+
+def test_a_loop_over_the_samples_is_told():
+    model = nn.Linear(2, 3, dtype=float)
+    with pytest.raises(ValueError, match=r"depend on how many they are \(a loop over them\)"):
+        study.per_sample_grads(model, lambda model, x, y: sum(model(row).sum() for row in x), np.ones((4, 2)), None)
 
 
 def test_an_empty_batch():
