@@ -76,8 +76,9 @@ def lines(parts: Parts, node: GraphNode) -> list[tuple[str, str]]:
     return said
 
 
-def shape_text(shape: Sequence[int]) -> str:
-    return str(tuple(shape)) if shape else "scalar"
+def shape_text(shape: Sequence[int] | None) -> str:
+    """A shape as NumPy writes it; nothing for a call with several outputs, which have a shape each."""
+    return "" if shape is None else str(tuple(shape)) if shape else "scalar"
 
 
 def value_text(node: GraphNode) -> str:
@@ -427,7 +428,7 @@ def _row(node: GraphNode) -> list[str]:
     return [
         f"{node.op or node.kind} {node.detail}".strip(),
         node.name or node.module,
-        "" if node.shape is None else f"{shape_text(node.shape)} {node.dtype}",
+        f"{shape_text(node.shape)} {node.dtype}".strip(),
         value_text(node),
         "" if node.kind == "constant" or node.shape is None else gradient_text(node),
         node.place,
