@@ -583,6 +583,7 @@ SELF_ATTENTIONS: list[tuple[str, tuple[int, ...], tuple[int, int, int], dict[str
     ("one-head", (3, 2), (1, 2, 3), {}),
     ("heads", (2, 3, 4), (2, 2, 1), {"heads": 2}),
     ("mask-bias", (2, 3, 3), (2, 1, 2), {"heads": 2, "mask": booleans(2, 1, 3, 3), "bias": normal(2, 3, 3, seed=5)}),
+    ("bias-of-each", (2, 3, 2), (2, 1, 1), {"heads": 2, "bias": normal(2, 2, 3, 3, seed=6)}),
     ("unscaled", (2, 1, 4, 2), (3, 2, 2), {"heads": 3, "scale": 1.0}),
     ("dead-row", (3, 2), (1, 2, 2), {"mask": np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0]], bool)}),
     ("empty-batch", (0, 3, 2), (2, 2, 2), {"heads": 2}),
