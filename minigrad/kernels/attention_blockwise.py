@@ -26,9 +26,6 @@ from minigrad.threads import get_num_threads, spread
 
 Index = tuple[int, ...]
 
-# Enough queries for products to run at full speed: BLAS packs both operands anew for every block.
-QUERIES = 256
-
 # As long as every score is below the running maximum of earlier blocks plus this, that maximum stays as it is: 2^12 is
 # as exact as 2^0, and moving it costs a pass.
 SLACK = 12.0
@@ -47,13 +44,14 @@ def second_level_cache() -> int:
         return 2**20
 
 
-def keys_in_block(itemsize: int) -> int:
-    """How many keys a block has.
+def block_side(itemsize: int) -> int:
+    """How many queries, and how many keys, a block has.
 
-    Two blocks, the weights and their gradients, fill half of the second-level cache; rows of q, k, v and g need the
-    rest. Below 128 keys the calls would cost more than they compute.
+    Two blocks, the weights and their gradients, fill half of the second-level cache; BLAS packs one of them into
+    another quarter, and rows of q, k, v and g need the rest. Square ones load the fewest rows for their size. It is a
+    multiple of the widest vector; below 128 the calls would cost more than they compute.
     """
-    return max(128, second_level_cache() // 4 // (QUERIES * itemsize))
+    return max(128, math.isqrt(second_level_cache() // 4 // itemsize) // 16 * 16)
 
 
 class Base(NamedTuple):
@@ -116,8 +114,9 @@ class Call:
         # Keys that nobody may look at and queries that may look at nothing count as 0: NaN may stand there.
         self.looking = None if mask is None else np.broadcast_to(mask.any(-1), (*batch, mask.shape[-2]))
         self.looked_at = None if mask is None else np.broadcast_to(mask.any(-2), (*batch, mask.shape[-1]))
-        self.query_blocks = _blocks(q.shape[-2], QUERIES)
-        self.key_blocks = _blocks(k.shape[-2], keys_in_block(self.inner.itemsize))
+        side = block_side(self.inner.itemsize)
+        self.query_blocks, self.key_blocks = _blocks(q.shape[-2], side), _blocks(k.shape[-2], side)
+        self.block = min(q.shape[-2], side), min(k.shape[-2], side)  # the largest
 
     def rows(self) -> list[Index]:
         return list(np.ndindex(self.batch))
@@ -180,13 +179,12 @@ class Workspace:
 
     def __init__(self, call: Call):
         self.call = call
-        keys, values = call.k.shape[-1], call.v.shape[-1]
-        block = min(call.k.shape[-2], keys_in_block(call.inner.itemsize))
-        wider = max(keys, values) + 1
-        self._q = np.empty((QUERIES, keys + 1), call.inner)
-        self._scores = np.empty(QUERIES * block, call.inner)
-        self._total = np.empty(QUERIES * wider, call.inner)
-        self._product = np.empty(max(QUERIES, block) * wider, call.inner)
+        n_queries, n_keys = call.block
+        wider = max(call.k.shape[-1], call.v.shape[-1]) + 1
+        self._q = np.empty((n_queries, call.k.shape[-1] + 1), call.inner)
+        self._scores = np.empty(n_queries * n_keys, call.inner)
+        self._total = np.empty(n_queries * wider, call.inner)
+        self._product = np.empty(max(call.block) * wider, call.inner)
 
     def load(self, row: Index) -> None:
         """Turn to this row of the batch."""
@@ -302,7 +300,7 @@ class BackwardSpace(Workspace):
 
     def __init__(self, call: Call):
         super().__init__(call)
-        self._g = np.empty((QUERIES, call.v.shape[-1] + 1), call.inner)
+        self._g = np.empty((call.block[0], call.v.shape[-1] + 1), call.inner)
         self._gscores = np.empty_like(self._scores)
 
     def load(self, row: Index) -> None:

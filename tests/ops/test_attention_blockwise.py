@@ -32,8 +32,7 @@ def threads(request):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Many blocks in little time, none of them a divisor of the shapes below."""
-    monkeypatch.setattr(blockwise, "QUERIES", 5)
-    monkeypatch.setattr(blockwise, "keys_in_block", lambda itemsize: 7)
+    monkeypatch.setattr(blockwise, "block_side", lambda itemsize: 6)
 
 
 @pytest.fixture
@@ -94,7 +93,7 @@ SHAPES = {
     "one row": [(23, 4), (37, 4), (37, 1)],
     "shared keys": [(2, 3, 23, 4), (2, 1, 37, 4), (37, 3)],
     "one query": [(2, 3, 4, 4), (2, 3, 1, 4), (2, 3, 1, 2)],
-    "one block": [(2, 5, 4), (2, 7, 4), (2, 7, 2)],
+    "one block": [(2, 5, 4), (2, 6, 4), (2, 6, 2)],
     "values alone in a batch": [(23, 4), (37, 4), (3, 37, 2)],
 }
 BIASES = {

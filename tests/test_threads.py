@@ -1,0 +1,296 @@
+"""How many threads run: the setting, BLAS inside and outside spread work, errors, interrupts, forks."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import minigrad as mg
+from minigrad import threads
+from minigrad.threads import spread
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@pytest.fixture(autouse=True)
+def three_threads():
+    before = mg.get_num_threads()
+    mg.set_num_threads(3)
+    yield
+    mg.set_num_threads(before)
+
+
+def python(program, **environment):
+    """What a program prints in a process of its own, without this one's limits."""
+    limits = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    own = {name: value for name, value in os.environ.items() if name not in limits}
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=own | environment,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def together(n):
+    """Work that goes on only when n threads are at it."""
+    barrier = threading.Barrier(n, timeout=20)
+    seen = []
+
+    def work(units):
+        for unit in units:
+            barrier.wait()
+            seen.append((unit, threading.get_ident()))
+
+    return work, seen
+
+
+# --- the setting -------------------------------------------------------------------------------------------------
+
+
+def test_one_setting_for_blas_and_for_work():
+    mg.set_num_threads(2)
+    assert mg.get_num_threads() == 2
+    assert set(blas_threads()) == {2}
+    work, seen = together(2)
+    spread(work, range(4))
+    assert len({thread for _, thread in seen}) == 2
+    mg.set_num_threads(1)
+    assert set(blas_threads()) == {1}
+    names = set()
+    spread(lambda units: names.update(threading.current_thread().name for _ in units), range(4))
+    assert names == {threading.current_thread().name}
+
+
+def test_numbers_that_are_none():
+    for n in (0, -1):
+        with pytest.raises(ValueError, match=f"{n} was given"):
+            mg.set_num_threads(n)
+    for n in (1.5, "2", None):
+        with pytest.raises(TypeError, match="integer"):
+            mg.set_num_threads(n)
+    assert mg.get_num_threads() == 3
+    mg.set_num_threads(np.int64(2))
+    assert mg.get_num_threads() == 2
+
+
+def test_the_default_is_the_cores_this_process_may_use():
+    program = "import minigrad as mg; print(mg.get_num_threads())"
+    assert int(python(program)) == threads.cores()
+    assert int(python(program, OPENBLAS_NUM_THREADS="1")) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="affinity is Linux's")
+def test_the_default_heeds_affinity():
+    program = """
+        import os
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        import minigrad as mg
+        print(mg.get_num_threads())
+    """
+    assert python(program) == "1"
+
+
+def test_importing_starts_and_loads_nothing():
+    program = """
+        import sys, threading
+        import minigrad as mg
+        print("threadpoolctl" in sys.modules, threading.active_count())
+    """
+    assert python(program) == "False 1"
+
+
+# --- spread ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 100])
+def test_each_unit_comes_once(n):
+    seen = []
+    spread(seen.extend, range(n))
+    assert sorted(seen) == list(range(n))
+
+
+def test_blas_has_one_thread_while_work_is_spread():
+    seen = []
+    work, _ = together(3)
+
+    def look(units):
+        work(units)
+        seen.extend(blas_threads())
+
+    spread(look, range(3))
+    assert set(seen) == {1}
+    assert set(blas_threads()) == {3}
+
+
+def test_blas_gets_back_what_it_had():
+    with threadpool_limits(2, "blas"):
+        spread(list, range(3))
+        assert set(blas_threads()) == {2}
+
+
+def test_a_setting_made_while_work_is_spread_holds_afterwards():
+    inside = []
+
+    def work(units):
+        for unit in units:
+            if unit == 0:
+                mg.set_num_threads(2)
+            inside.extend(blas_threads())
+
+    spread(work, range(3))
+    assert set(inside) == {1}
+    assert set(blas_threads()) == {2}
+
+
+def test_never_more_threads_than_set():
+    """Nested, and from several threads at once: spread work inside spread work runs in its own thread."""
+    lock, running, most = threading.Lock(), 0, 0
+
+    def busy(units):
+        nonlocal running, most
+        for _ in units:
+            with lock:
+                running += 1
+                most = max(most, running)
+            time.sleep(0.002)
+            with lock:
+                running -= 1
+
+    def nest(units):
+        for _ in units:
+            spread(busy, range(3))
+
+    spread(nest, range(9))
+    assert most == 3
+    most = 0
+    users = [threading.Thread(target=spread, args=(busy, range(20))) for _ in range(4)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert 3 <= most <= 3 + 3  # the four callers' own threads, and as many helpers as one of them may have
+    assert set(blas_threads()) == {3}
+
+
+@pytest.mark.parametrize("where", ["helper", "caller"])
+def test_an_error_ends_the_work_and_is_raised(where):
+    work, _ = together(3)
+    caller = threading.current_thread()
+    after = []
+
+    def fail(units):
+        work([next(units)])
+        if (threading.current_thread() is caller) == (where == "caller"):
+            raise ZeroDivisionError(where)
+        time.sleep(0.05)
+        after.extend(units)
+
+    with pytest.raises(ZeroDivisionError, match=where):
+        spread(fail, range(1000))
+    assert len(after) < 900
+    assert set(blas_threads()) == {3}
+    work, seen = together(3)
+    spread(work, range(3))  # everybody is well
+    assert len(seen) == 3
+
+
+def test_numpys_error_state_is_the_callers():
+    work, _ = together(3)
+
+    def divide(units):
+        work(units)
+        return np.ones(1) / np.zeros(1)
+
+    with np.errstate(divide="ignore"):
+        spread(divide, range(3))
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        spread(divide, range(3))
+
+
+def test_helpers_hold_no_arrays_afterwards():
+    array = np.ones(10)
+    before = sys.getrefcount(array)
+    spread(lambda units, array=array: list(units), range(3))
+    deadline = time.monotonic() + 5
+    while sys.getrefcount(array) != before and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert sys.getrefcount(array) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interrupt_ends_the_work():
+    program = """
+        import os, signal, threading, time
+        import minigrad as mg
+        from minigrad.threads import spread
+        mg.set_num_threads(2)
+        done = []
+        def work(units):
+            for unit in units:
+                if unit == 10:
+                    os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.001)
+                done.append(unit)
+        try:
+            spread(work, range(100000))
+        except KeyboardInterrupt:
+            print("interrupted", len(done) < 10000)
+        spread(list, range(4))
+    """
+    assert python(program) == "interrupted True"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_forked_child_has_threads_of_its_own(inside):
+    program = f"""
+        import os, threading, warnings
+        import minigrad as mg
+        from minigrad.threads import spread
+        from threadpoolctl import threadpool_info
+        warnings.simplefilter("ignore")
+        mg.set_num_threads(2)
+        def meet(units):
+            barrier.wait()
+            list(units)
+        barrier = threading.Barrier(2, timeout=20)
+        spread(meet, range(2))
+        def child():
+            global barrier
+            barrier = threading.Barrier(2, timeout=20)
+            spread(meet, range(2))
+            blas = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+            os._exit(0 if set(blas) == {{2}} else 1)
+        def fork(units=()):
+            list(units)
+            if threading.current_thread() is threading.main_thread():
+                pid = os.fork()
+                if pid == 0:
+                    child()
+                print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        {"spread(fork, range(2))" if inside else "fork()"}
+        spread(meet, range(2))
+    """
+    assert python(program) == "0"
+
+
+def test_work_is_spread_again_after_many_settings():
+    for n in (1, 4, 2, 3):
+        mg.set_num_threads(n)
+        work, seen = together(n)
+        spread(work, range(n))
+        assert len({thread for _, thread in seen}) == n
