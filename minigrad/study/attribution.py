@@ -138,7 +138,7 @@ def attention_rollout(weights: Sequence[np.ndarray], *, residual: float = 0.5) -
     weights: for each layer, from the first, (batch, heads, query, key) or (batch, query, key); heads are averaged.
     residual: the part of a vector that goes around a layer, 0 for a model without residual connections. Each layer is
     (1 - residual) weights + residual I with rows that add up to 1; the layers are multiplied. Abnar and Zuidema 2020,
-    arXiv:2005.00928, section 3.
+    arXiv:2005.00928.
 
     >>> attention_rollout([np.array([[[0.0, 1.0], [1.0, 0.0]]])] * 2)
     array([[[0.5, 0.5],
@@ -197,6 +197,16 @@ def attention_vs_gradient(
 
     It is a measurement, not a verdict: rank correlation should not be used to validate attention as explanation (Neely
     et al. 2022, arXiv:2205.04559).
+
+    >>> import minigrad as mg
+    >>> from minigrad import nn
+    >>> class Pool(nn.Module):
+    ...     hook_points = ("attn",)
+    ...     def forward(self, x):
+    ...         return (self.tap("attn", mg.softmax(x[..., 0])) * x[..., 0]).sum(1)
+    >>> pool, x = Pool(), np.array([[[1.6], [3.0], [-1.0]]])
+    >>> [attention_vs_gradient(pool, x, pool, "attn", detach=detach).round(3) for detach in (True, False)]
+    [array([1.]), array([0.333])]
     """
     vectors = _vectors(x)
     with stop_gradient(model, name) if detach else nullcontext(), capture(model, name, grad=False) as caught:

@@ -288,10 +288,11 @@ def test_a_model_that_is_watched():
     expected = study.per_sample_grads(model, loss_fn, x, y)
     seen = []
     hook = model.body.blocks[0].register_full_backward_hook(lambda module, grad_input, grad_output: seen.append(1))
-    with study.capture(model, ["*.attn", "inputs"]):
+    with study.capture(model, ["*.attn", "inputs"]) as caught:
         found = study.per_sample_grads(model, loss_fn, x, y)
     hook.remove()
     assert seen
+    assert caught["inputs"].calls[0].grad.shape == (5, 6, 6)
     for name, gradient in expected.items():
         np.testing.assert_allclose(found[name], gradient, rtol=0, atol=1e-12)
 
