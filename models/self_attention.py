@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from minigrad import nn
-from minigrad.engine import observers
 from minigrad.nn import init
 from minigrad.ops.elementwise import relu, tanh, where
 from minigrad.ops.fused import attention, check_mask, self_attention, softmax
@@ -106,7 +105,7 @@ class SelfAttention(nn.Module):
         if context is not None:
             context = cast(Tensor, context) if inside else at_entrance(context, context_valid, dtype)
         x = self.tap("x", x)
-        if context is None and not need_weights and not observers and self._is_plain():
+        if context is None and not need_weights and self._is_plain() and not self._is_watched_inside():
             return self._at_once(x, self._mask(x.shape, (0, 0, x.shape[1]), mask, valid))
         keys, values = self.keys_and_values(x if context is None else context)
         real_keys = valid if context is None else context_valid
@@ -115,12 +114,17 @@ class SelfAttention(nn.Module):
     def _is_plain(self) -> bool:
         return self.score != "additive" and self.normalise == "softmax"
 
+    def _is_watched_inside(self) -> bool:
+        """Whether somebody watches what is not formed when all is computed at once."""
+        hooked = (module._hooks is not None for module in (self.query, self.key, self.value))
+        return self.is_watched("q", "k", "v", "scores", "attn") or any(hooked)
+
     def _at_once(self, x: Tensor, mask: np.ndarray | None) -> Tensor:
         """The output from one fused op, when nobody looks at what lies between."""
         weights = self.query.weight, self.key.weight, self.value.weight
         bias = self.positions(x.shape[1], x.shape[1]) if self.positions is not None else None
         y = self_attention(x, *weights, heads=self.heads, mask=mask, bias=bias, scale=self._scale())
-        return y if self.output is None else self.output(y)
+        return self.tap("out", y if self.output is None else self.output(y))
 
     def keys_and_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """What the vectors to be asked answer with: (batch, heads, n, key_dim) and (batch, heads, n, value_dim)."""
