@@ -1,0 +1,42 @@
+"""What is said of self-attention and of gradients, measured: one script a claim, and the table of what came out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+
+from experiments import pictures
+from experiments.claims import agree, padding, permute, saw, scale, smooth, steps, window
+from experiments.claims.claim import Check, Claim
+from experiments.runs import Run, versions
+
+CLAIMS: dict[str, Claim] = {
+    script.CLAIM.name: script.CLAIM for script in (saw, window, scale, permute, padding, agree, smooth, steps)
+}
+
+
+def run(into: Run, names: Iterable[str], seed: int) -> bool:
+    """Measure these claims; print the table, leave claims.json and a figure for each; whether all of them hold."""
+    rows = []
+    started = time.perf_counter()
+    for claim in (CLAIMS[name] for name in names):
+        print(f"\n{claim.name}: {claim.statement}\n  ({claim.source})", flush=True)
+        outcome = claim.measure(seed)
+        for check in outcome.checks:
+            print(_line(check), flush=True)
+        rows += claim.rows(outcome)
+        if pictures.available():
+            pictures.save(outcome.figure(), into.path / claim.name)
+    seconds = round(time.perf_counter() - started, 2)
+    failed = list(dict.fromkeys(row["name"] for row in rows if not row["passed"]))
+    into.write_text("claims.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    result = {"scenario": "claims", "seed": seed, "failed": failed, "seconds": seconds, "versions": versions()}
+    into.write_json("result.json", result)
+    verdict = f"FAIL: {', '.join(failed)}" if failed else f"PASS: all {len(rows)} numbers"
+    print(f"\n{verdict}; {seconds:.0f} s, in {into.path}")
+    return not failed
+
+
+def _line(check: Check) -> str:
+    return f"  {'PASS' if check.passed else 'FAIL'}  {check.value:<10.4g} {check.threshold:<17} {check.what}"
