@@ -411,6 +411,9 @@ def test_what_loss_fn_and_its_inputs_must_be():
         study.per_sample_grads(model, lambda model, x, y: model(x).sum(), x, np.zeros(3))
     with pytest.raises(ValueError, match="belongs in loss_fn"):
         study.per_sample_grads(model, lambda model, x, y: model(x).sum(), {"x": x, "total": 4}, None)
+    compiled = mg.compile(lambda x: model(x).sum())
+    with pytest.raises(ValueError, match=r"mg\.compile, which runs backward by itself"):
+        study.per_sample_grads(model, lambda model, x, y: compiled(x), x, None)
     with pytest.raises(ValueError, match="hides the calls inside it"):
         study.per_sample_grads(model, lambda model, x, y: mg.checkpoint(model)(x).sum(), x, None)
 
