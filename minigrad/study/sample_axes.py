@@ -303,7 +303,7 @@ def _recorded(model: Module, loss_fn: LossFn, x: Any, y: Any) -> Node:
         raise ValueError(f"loss_fn returns one number as a tensor (.sum() or .mean() of the samples'), not {given}")
     if loss._node is None:
         raise ValueError(
-            "no parameter that requires a gradient leads to this loss: it is computed inside no_grad, or by a function of "
-            "mg.compile, which runs backward by itself (use the function without it)"
+            "no parameter that requires a gradient leads to this loss: it is computed inside no_grad, or by a function "
+            "of mg.compile, which runs backward by itself (use the function without it)"
         )
     return loss._node
