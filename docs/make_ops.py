@@ -48,7 +48,7 @@ NOT_THERE = {
         identity indices kaiser mask_indices ones require tri tril_indices triu_indices zeros fft.fftfreq fft.rfftfreq
     """,
     "Creation from end points: write it as `start + (stop - start) * np.linspace(0, 1, n)`": """
-        linspace logspace geomspace
+        logspace geomspace
     """,
     "In place: a tensor's value does not change; use `mg.index_put`, `mg.index_add`, `mg.where`": """
         copyto fill_diagonal place put put_along_axis putmask resize
@@ -63,7 +63,7 @@ NOT_THERE = {
         linalg.eig linalg.eigvals roots
     """,
     "Not yet: compose it of what is there": """
-        corrcoef cov linalg.lstsq poly polyadd polyder polydiv polyfit polyint polymul polysub polyval vander
+        linalg.lstsq poly polyadd polyder polydiv polyfit polyint polymul polysub vander
     """,
     "Dates, and numbers as text": """
         busday_count busday_offset is_busday datetime_as_string datetime_data base_repr binary_repr

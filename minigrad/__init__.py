@@ -24,8 +24,10 @@ from minigrad.ops.cumulative import (
     ediff1d,
     gradient,
     interp,
+    linspace,
     nancumprod,
     nancumsum,
+    polyval,
     trapezoid,
 )
 from minigrad.ops.elementwise import (
@@ -177,6 +179,8 @@ from minigrad.ops.shapes import (
 )
 from minigrad.ops.statistics import (
     average,
+    corrcoef,
+    cov,
     median,
     nanmax,
     nanmean,
@@ -288,9 +292,11 @@ __all__ = [
     "convolve",
     "copy",
     "copysign",
+    "corrcoef",
     "correlate",
     "cos",
     "cosh",
+    "cov",
     "cross",
     "cross_entropy",
     "cumprod",
@@ -350,6 +356,7 @@ __all__ = [
     "ldexp",
     "linalg",
     "linear",
+    "linspace",
     "log",
     "log1p",
     "log2",
@@ -394,6 +401,7 @@ __all__ = [
     "partition",
     "percentile",
     "permute_dims",
+    "polyval",
     "positive",
     "pow",
     "power",

@@ -1,4 +1,4 @@
-"""Running sums and products, differences, and what is made of them: gradient, trapezoid, interp."""
+"""Running sums and products, differences, and functions of points: gradient, trapezoid, interp, linspace, polyval."""
 
 from __future__ import annotations
 
@@ -245,3 +245,36 @@ def interp(x: Array, xp: Array, fp: Array, left: Array = None, right: Array = No
     y = fp[start] + (fp[end] - fp[start]) / width * (x - xp[start])
     y = where(np.less(at, xp[0]), fp[0] if left is None else left, y)
     return where(np.greater(at, xp[-1]), fp[-1] if right is None else right, y)
+
+
+@derived
+def linspace(
+    start: Array, stop: Array, num: int = 50, endpoint: bool = True, retstep: bool = False, *, axis: int = 0
+) -> Any:
+    """num numbers from start to stop (without stop unless endpoint), evenly apart; with `retstep` the step as well.
+
+    start and stop broadcast against each other; axis: the new one.
+
+    >>> import minigrad as mg
+    >>> mg.jacobian(lambda stop: linspace(0.0, stop, 3))(2.0)
+    array([0. , 0.5, 1. ])
+    """
+    steps = num - 1 if endpoint else num
+    width = subtract(stop, start) * 1.0
+    parts = np.reshape(np.arange(num, dtype=width.dtype) / max(steps, 1), (num,) + (1,) * width.ndim)
+    y = where(parts == 1, stop, start + parts * width)  # the last is stop itself, not nearly
+    y = moveaxis(y, 0, axis)
+    return (y, width / steps if steps > 0 else width * np.nan) if retstep else y
+
+
+@derived
+def polyval(p: Array, x: Array) -> Tensor:
+    """The polynomial with the coefficients p, of the highest power first, at x: by Horner's rule.
+
+    >>> polyval([1.0, 0.0, -2.0], 3.0)
+    tensor(7.)
+    """
+    y = multiply(x, 0)
+    for i in range(len(p)):
+        y = y * x + p[i]
+    return y

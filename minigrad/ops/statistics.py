@@ -1,4 +1,4 @@
-"""Averages, medians and quantiles, and reductions that leave NaN out. axis, keepdims, initial, where: reductions.py."""
+"""Averages, covariances, quantiles, and reductions that leave NaN out. axis, keepdims, initial, where: reductions.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,22 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from minigrad.engine import Array
 from minigrad.op import derived, op
-from minigrad.ops.elementwise import multiply, where
+from minigrad.ops.complexes import conj, real
+from minigrad.ops.elementwise import astype, clip, multiply, sqrt, where
 from minigrad.ops.indexing import getitem, take_along_axis
+from minigrad.ops.linalg import matmul
 from minigrad.ops.reductions import count_of, given, mean, prod, root_of_variance, share_of_extrema, sum, unreduced, var
-from minigrad.ops.selecting import sort
-from minigrad.ops.shapes import broadcast_to, moveaxis, reshape, transpose
+from minigrad.ops.selecting import diagonal, sort
+from minigrad.ops.shapes import (
+    atleast_2d,
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    moveaxis,
+    reshape,
+    squeeze,
+    transpose,
+)
 from minigrad.tensor import Tensor
 
 # --- average -----------------------------------------------------------------------------------------------------
@@ -56,6 +67,41 @@ def _weights_beside(weights: Array, shape: tuple[int, ...], axis: Array) -> Arra
         )
     weights = transpose(weights, tuple(np.argsort(axes)))
     return reshape(weights, tuple(n if i in axes else 1 for i, n in enumerate(shape)))
+
+
+# --- covariances -------------------------------------------------------------------------------------------------
+
+
+@derived
+def cov(m: Array, y: Array = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Tensor:
+    """The covariances of variables, one a row (or a column, without rowvar), over observations; float64 at least.
+
+    y: more variables. The sums are divided by n - ddof, where ddof is 1, or 0 with bias.
+    """
+    rows = _variables(m, rowvar)
+    if y is not None:
+        rows = concatenate([rows, _variables(y, rowvar)], 0)
+    n = rows.shape[1] - (ddof if ddof is not None else 0 if bias else 1)
+    deviations = rows - mean(rows, 1, keepdims=True)
+    scale = 1.0 / n if n > 0 else np.inf  # NumPy's: inf, or NaN for 0
+    return squeeze(matmul(deviations, conj(transpose(deviations))) * scale)
+
+
+def _variables(x: Array, rowvar: bool) -> Tensor:
+    x = astype(x, np.result_type(x.dtype if hasattr(x, "dtype") else np.asarray(x), np.float64))
+    rows = atleast_2d(x)
+    return rows if rowvar or x.ndim < 2 or rows.shape[0] == 1 else transpose(rows)
+
+
+@derived
+def corrcoef(x: Array, y: Array = None, rowvar: bool = True) -> Tensor:
+    """The correlations of variables, given as for `cov`: covariances of unit variances; NaN of what does not vary."""
+    c = cov(x, y, rowvar)
+    if c.ndim == 0:
+        return c / c
+    deviations = sqrt(real(diagonal(c)))
+    correlations = c / expand_dims(deviations, 1) / deviations
+    return correlations if c.dtype.kind == "c" else clip(correlations, -1, 1)
 
 
 # --- medians and quantiles ---------------------------------------------------------------------------------------

@@ -182,3 +182,24 @@ case("interp", _x, _xp, normal(4), left=normal(seed=1), right=normal(seed=2), la
 case("interp", np.array(0.4), _xp, normal(4), label="0-d")
 case("interp", np.array([0.4, 2.0]), [1], normal(1), label="single")
 case("interp", _x, _xp, complex_normal(4), label="complex")
+
+# --- covariances, polynomials, points ----------------------------------------------------------------------------
+
+for _name in ["cov", "corrcoef"]:
+    case(_name, normal(3, 5))
+    case(_name, normal(5, 3), rowvar=False, label="columns")
+    case(_name, normal(4), normal(4, seed=1), label="two")
+    case(_name, normal(2, 4), normal(4, seed=1), label="beside")
+    case(_name, complex_normal(2, 4), label="complex")
+case("cov", normal(4), label="one")
+case("cov", normal(2, 4), bias=True, label="bias")
+case("cov", normal(2, 4), ddof=2, label="ddof")
+for _shapes in [((), ()), ((3,), (2, 3)), ((2, 1), ())]:
+    case("linspace", *(normal(*s, seed=i) for i, s in enumerate(_shapes)), 4, label=str(_shapes))
+case("linspace", normal(2), normal(2, seed=1), 3, endpoint=False, axis=-1, label="open")
+case("linspace", normal(2), normal(2, seed=1), 5, retstep=True, label="step")
+case("linspace", normal(2), normal(2, seed=1), 1, label="single")
+case("linspace", normal(2), normal(2, seed=1), 0, label="none")
+for _shape in [(), (3,), (2, 3)]:
+    case("polyval", normal(4), normal(*_shape, seed=1), label=str(_shape))
+case("polyval", normal(1), normal(3, seed=1), label="constant")
