@@ -796,6 +796,19 @@ def test_a_checkpointed_part_is_passed_again_in_backward():
     np.testing.assert_array_equal(again.grad, np.ones((1, 2)))
 
 
+def test_a_compiled_loss_is_watched_and_patched_as_any_other():
+    stack, x = stack_of(), random(BATCH, N, DIM)
+    loss = mg.compile(lambda x: scalar(stack(x)))
+    wanted = [loss(x).item() for _ in range(3)][-1]
+    with capture(stack, "*.attn") as caught:
+        assert abs(loss(x).item() - wanted) <= 1e-12 * abs(wanted)
+    assert all(point.grad.any() for point in caught.values())
+    with patch(stack, {"*.attn": lambda attn: attn * 0}):
+        without = loss(x).item()
+    assert abs(without - wanted) > 1e-3
+    assert loss(x).item() == wanted
+
+
 # --- patch -------------------------------------------------------------------------------------------------------
 
 
