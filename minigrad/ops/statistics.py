@@ -1,4 +1,4 @@
-"""Averages, covariances, quantiles, and reductions that leave NaN out. axis, keepdims, initial, where: reductions.py."""
+"""Averages, covariances, quantiles, and reductions that leave NaN out. axis, keepdims, where: see reductions.py."""
 
 from __future__ import annotations
 
