@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Set
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -97,7 +98,7 @@ def _all_and_one_twice(batch: int) -> np.ndarray:
 
 
 class _OtherPathError(ValueError):
-    """Two runs of a model made different calls."""
+    """Two runs of a model made different calls, or arrays that differ in more than the number of samples."""
 
 
 class _Again:
@@ -130,7 +131,7 @@ class _Again:
             block = shape[axis] // self.batch
             if shape[axis] == self.batch * block and like[axis] == len(self.chosen) * block:
                 return Place(axis, block)
-        raise ValueError(
+        raise _OtherPathError(
             f"an array has the shape {shape} for {self.batch} samples and {like} for {len(self.chosen)}, so that they "
             "do not stand side by side along one axis of it"
         )
@@ -202,22 +203,21 @@ class SampleGraph:
 
         self.batch = batch
         self.loss = _recorded(model, loss_fn, x, y)
-        self.again = self._once_more(run, _few(x, y, batch))
+        try:
+            self._compare(run, _few(x, y, batch))
+        except _OtherPathError:  # what depends on the presence of any such sample is as it was if all are there
+            self._compare(run, _all_and_one_twice(batch))
+        if self.loss not in self.totals:
+            raise ValueError(f"this loss depends on parameters and on no sample. {_ADVICE}")
+        self._check_values(run)
+
+    def _compare(self, run: Callable[[np.ndarray], Node], chosen: np.ndarray) -> None:
+        self.again = _Again(self.loss, run(chosen), self.batch, chosen)
         self.nodes = sorted((node for node in self.again.like if not is_leaf(node)), key=lambda node: node.tick)
         self.place: dict[Node, Place] = {}
         self.totals: set[Node] = set()
         for node in self.nodes:
             self._classify(node)
-        if self.loss not in self.totals:
-            raise ValueError(f"this loss depends on parameters and on no sample. {_ADVICE}")
-        self._check_values(run)
-
-    def _once_more(self, run: Callable[[np.ndarray], Node], few: np.ndarray) -> _Again:
-        try:
-            return _Again(self.loss, run(few), self.batch, few)
-        except _OtherPathError:  # a path that depends on the presence of any such sample is the same if all are there
-            more = _all_and_one_twice(self.batch)
-            return _Again(self.loss, run(more), self.batch, more)
 
     def like(self, node: Node) -> Call:
         """The same call, of the few samples."""
@@ -242,8 +242,8 @@ class SampleGraph:
         shapes, like = node.shape, self.again.like[node].shape
         try:
             places = [self.again.place_of(*pair) for pair in (zip(shapes, like) if several else [(shapes, like)])]
-        except ValueError as error:
-            raise ValueError(f"the samples are mixed: at {called(node)} {error}. {_ADVICE}") from None
+        except _OtherPathError as error:
+            raise _OtherPathError(f"the samples are mixed: at {called(node)} {error}. {_ADVICE}") from None
         return next((place for place in places if place is not None), None)
 
     def _takes_samples(self, node: Node) -> bool:
@@ -286,11 +286,12 @@ class SampleGraph:
         i = np.setdiff1d(np.arange(self.batch), self.again.chosen)[:1]
         if not i.size:
             return
-        alone = _Again(self.loss, run(i), self.batch, i, until=last)
-        for node in last:
-            if not alone.agrees(node):
+        with suppress(_OtherPathError):  # what is cut to another length cannot be compared
+            alone = _Again(self.loss, run(i), self.batch, i, until=last)
+            different = [called(node) for node in last if not alone.agrees(node)]
+            if different:
                 raise ValueError(
-                    f"the samples are mixed: what goes into the loss from {called(node)} is something else for sample "
+                    f"the samples are mixed: what goes into the loss from {different[0]} is something else for sample "
                     f"{i[0]} when it is alone. {_ADVICE}"
                 )
 

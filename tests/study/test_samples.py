@@ -342,6 +342,19 @@ def test_a_path_that_depends_on_what_is_among_the_samples(special):
     check(model, lambda model, x, y: model(x).sum(), x, None, 7)
 
 
+@pytest.mark.parametrize("longest", range(6))
+def test_a_model_that_cuts_off_what_no_sample_has(longest):
+    rng = np.random.default_rng(23)
+    x = rng.standard_normal((6, 5, 2))
+    x[:, 2:] = 0
+    x[longest, 2:4] = 1
+
+    def function(x, w):
+        return mg.tanh(x[:, : np.flatnonzero(x.any((0, 2))).max() + 1] @ w)
+
+    check(Layer(rng.standard_normal((2, 3)), function), lambda model, x, y: model(x).sum(), x, None, 6)
+
+
 def statistics(x, axis):
     return mg.mean(x, axis, keepdims=True)
 
