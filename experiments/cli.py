@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import minigrad as mg
-from experiments import pictures, splits
+from experiments import claims, pictures, splits
 from experiments.data.errors import DataError
 from experiments.data.files import sha256
 from experiments.per_vector import PerVectorTask
@@ -23,7 +23,7 @@ from experiments.report import build as report
 from experiments.report.recorder import Recorder
 from experiments.runs import Run, versions
 from experiments.seq2seq import Seq2SeqTask
-from experiments.settings import UsageError, add_options
+from experiments.settings import Settings, UsageError, add_options
 from experiments.single import SingleTask
 from experiments.task import Labeller, Metrics, Task
 from experiments.training import Training
@@ -47,7 +47,7 @@ LOCAL = (
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Exit status 0; 2 with one line for what cannot be done; 130 when stopped by Ctrl-C."""
+    """Exit status 0; 1 for a claim that fails; 2 with one line for what cannot be done; 130 when stopped by Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -90,6 +90,8 @@ def _dispatch(argv: list[str]) -> None:
         _predict(argv[1:])
     elif argv and argv[0] == "report":
         _report(argv[1:])
+    elif argv and argv[0] == "claims":
+        _claims(argv[1:])
     else:
         _run_all(argv)
 
@@ -215,6 +217,8 @@ def _config_of(run: Run) -> dict[str, Any]:
     """A run's config.json; UsageError unless a run can be made of it."""
     config = run.read_json("config.json")
     try:
+        if config["scenario"] == "claims":
+            raise ValueError("it is of claims, which have no model")
         if config["scenario"] == "all":
             replace(TASKS["single"].defaults[""], seed=config["seed"])
             return config
@@ -337,7 +341,8 @@ def _run_all(argv: list[str]) -> None:
     parser.add_argument("--out", type=Path, help="directory for the runs (default: runs/all-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run, of any kind, that was stopped")
     if argv and not argv[0].startswith("-"):
-        raise UsageError(f"there is no {argv[0]!r}: choose {', '.join(TASKS)}, predict, report, or nothing at all")
+        others = "predict, report, claims, or nothing at all"
+        raise UsageError(f"there is no {argv[0]!r}: choose {', '.join(TASKS)}, {others}")
     options = _new_or_resumed(parser, argv)
     if "resume" in options:
         return _resume(options["resume"])
@@ -375,6 +380,30 @@ def _go_on_with_all(run: Run, config: dict[str, Any]) -> None:
         f"{scores['single-attention']['accuracy']:.3f} of the speakers and writes "
         f"{scores['seq2seq-attention']['exact_match']:.3f} of the unseen numbers."
     )
+
+
+# --- claims ------------------------------------------------------------------------------------------------------
+
+
+def _claims(argv: list[str]) -> None:
+    parser = _Parser(
+        prog="python -m experiments claims",
+        description="Measure what is said of self-attention and of gradients; exit status 1 if some does not hold.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(claims.CLAIMS)} (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the data and the initial weights (default: 0)")
+    parser.add_argument("--out", type=Path, help="directory for the numbers and figures (default: runs/claims-TIME)")
+    options = _new_or_resumed(parser, argv)
+    names = list(dict.fromkeys(options["names"])) or list(claims.CLAIMS)
+    if unknown := [name for name in names if name not in claims.CLAIMS]:
+        raise UsageError(f"there is no claim {unknown[0]!r}: choose {', '.join(claims.CLAIMS)}, or none for all")
+    settings = Settings(seed=options["seed"])
+    set_num_threads(settings.threads)
+    config = {"scenario": "claims", "names": names, "seed": settings.seed, "versions": versions()}
+    if not claims.run(Run.create(options.get("out"), config), names, settings.seed):
+        sys.stdout.flush()
+        sys.exit(1)
 
 
 # --- of a finished run -------------------------------------------------------------------------------------------

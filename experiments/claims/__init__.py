@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from collections.abc import Iterable
 
@@ -21,7 +22,8 @@ def run(into: Run, names: Iterable[str], seed: int) -> bool:
     rows = []
     started = time.perf_counter()
     for claim in (CLAIMS[name] for name in names):
-        print(f"\n{claim.name}: {claim.statement}\n  ({claim.source})", flush=True)
+        print("\n" + textwrap.fill(f"{claim.name}: {claim.statement}", 120, subsequent_indent="  "))
+        print(f"  ({claim.source})", flush=True)
         outcome = claim.measure(seed)
         for check in outcome.checks:
             print(_line(check), flush=True)
@@ -39,4 +41,4 @@ def run(into: Run, names: Iterable[str], seed: int) -> bool:
 
 
 def _line(check: Check) -> str:
-    return f"  {'PASS' if check.passed else 'FAIL'}  {check.value:<10.4g} {check.threshold:<17} {check.what}"
+    return f"  {'PASS' if check.passed else 'FAIL'}  {check.value:<10.4g} {check.threshold:<18} {check.what}"
