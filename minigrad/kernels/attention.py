@@ -5,18 +5,26 @@ q: (..., query, key_dim); k: (..., key, key_dim); v: (..., key, value_dim).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from minigrad.kernels import attention_blockwise as blockwise
 from minigrad.kernels.softmax import normalised_exp
+from minigrad.threads import get_num_threads, spread
 
+Part = Callable[[Any], Any]
 Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | blockwise.Residual
 
 # From this many scores on, and this many keys a row, they are computed block by block and never kept: about where that
 # begins to take less time than passes over arrays that no cache holds (16 MB of float32).
 LONG, LONG_ROW = 2**22, 512
+
+# From this many multiplications on the batch is spread over threads: a tenth of a millisecond, where waking a thread
+# takes a thirtieth. BLAS's own threads, which meet after every one of the small products, gain less.
+WIDE = 2**23
 
 
 def is_long(q: np.ndarray, k: np.ndarray) -> bool:
@@ -55,7 +63,28 @@ def forward(
         return blockwise.forward(q, k, v, mask, bias, scale, out)
     if mask is not None:
         q, k, v = without_dead_rows(q, k, v, mask)
-    scores = q @ k.swapaxes(-1, -2)
+    pieces = _pieces(q, k, v, bias)
+    if pieces is None:
+        y, weights = _attend(q, k, v, mask, bias, scale, out)
+        return y, (weights, q, k, v)
+    y = np.empty((*q.shape[:-1], v.shape[-1]), q.dtype) if out is None else out
+    weights = np.empty((*q.shape[:-1], k.shape[-2]), q.dtype)
+    pieces.each(lambda part: _attend(part(q), part(k), part(v), part(mask), part(bias), scale, part(y), part(weights)))
+    return y, (weights, q, k, v)
+
+
+def _attend(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray | None,
+    bias: np.ndarray | None,
+    scale: float,
+    out: np.ndarray | None,
+    weights: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The output and the weights, written to the arrays given for them."""
+    scores = np.matmul(q, k.swapaxes(-1, -2), out=weights)
     if scale != 1:
         scores *= scores.dtype.type(scale)
     if bias is not None:
@@ -68,7 +97,7 @@ def forward(
         top[top == -np.inf] = 0  # a row with nothing to attend to: its weights become 0
     scores -= top
     weights = normalised_exp(scores, -1, hiding)
-    return np.matmul(weights, v, out=out), (weights, q, k, v)
+    return np.matmul(weights, v, out=out), weights
 
 
 def backward(
@@ -78,18 +107,44 @@ def backward(
     scale: float,
     out: Sequence[np.ndarray | None] = (None, None, None),
 ) -> tuple[np.ndarray | None, ...]:
-    """The gradients of q, k, v and bias; those of q, k and v written to `out` where it holds arrays.
-
-    With P the weights: dP = g v^T, and the softmax's rule gives dS = P * (dP - rowsum(P * dP)) for the scores.
-    """
+    """The gradients of q, k, v and bias; those of q, k and v written to `out` where it holds arrays."""
     if isinstance(residual, blockwise.Residual):
         return blockwise.backward(g, residual, wanted, out)
     weights, q, k, v = residual
+    pieces = _pieces(q, k, v, weights)
+    if pieces is None:
+        return _pull(g, weights, q, k, v, wanted, scale, (*out, None))
+    gradients = tuple(
+        (np.empty(x.shape, x.dtype) if given is None else given) if want else None
+        for x, given, want in zip((q, k, v, weights), (*out, None), wanted)
+    )
+    pieces.each(
+        lambda part: _pull(
+            part(g), part(weights), part(q), part(k), part(v), wanted, scale, [part(x) for x in gradients]
+        )
+    )
+    return gradients
+
+
+def _pull(
+    g: np.ndarray,
+    weights: np.ndarray,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    wanted: Sequence[bool],
+    scale: float,
+    out: Sequence[np.ndarray | None],
+) -> tuple[np.ndarray | None, ...]:
+    """The gradients of q, k, v and bias, written to `out` where it holds arrays.
+
+    With P the weights: dP = g v^T, and the softmax's rule gives dS = P * (dP - rowsum(P * dP)) for the scores.
+    """
     gv = np.matmul(weights.swapaxes(-1, -2), g, out=out[2]) if wanted[2] else None
     if not (wanted[0] or wanted[1] or wanted[3]):
         return None, None, gv, None
-    gs = g @ v.swapaxes(-1, -2)
-    gs -= np.einsum("...ij,...ij->...i", gs, weights)[..., None]
+    gs = np.matmul(g, v.swapaxes(-1, -2), out=out[3])
+    gs -= np.vecdot(gs, weights)[..., None]
     gs *= weights
     gbias = gs
     if scale != 1 and (wanted[0] or wanted[1]):
@@ -97,3 +152,41 @@ def backward(
     gq = np.matmul(gs, k, out=out[0]) if wanted[0] else None
     gk = np.matmul(gs.swapaxes(-1, -2), q, out=out[1]) if wanted[1] else None
     return gq, gk, gv, gbias if wanted[3] else None
+
+
+# --- over threads ------------------------------------------------------------------------------------------------
+
+
+class _Pieces:
+    """One axis of the batch, cut for the threads: twice as often as there are any, since they are not equally fast."""
+
+    def __init__(self, axis: int, length: int):
+        """axis: counted from the end, where masks and biases have theirs."""
+        self._axis = axis
+        n = min(length, 2 * get_num_threads())
+        self._slices = [slice(i * length // n, (i + 1) * length // n) for i in range(n)]
+
+    def each(self, work: Callable[[Part], object]) -> None:
+        """work(part) for every piece, where part(x) is the piece of x; x itself where it is None or broadcast."""
+
+        def run(slices: Iterator[slice]) -> None:
+            for piece in slices:
+                work(functools.partial(self._part, piece))
+
+        spread(run, self._slices)
+
+    def _part(self, piece: slice, x: np.ndarray | None) -> np.ndarray | None:
+        if x is None or x.ndim < -self._axis or x.shape[self._axis] == 1:
+            return x
+        after = (slice(None),) * (-self._axis - 1)
+        return x[(Ellipsis, piece, *after)]
+
+
+def _pieces(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: np.ndarray | None) -> _Pieces | None:
+    """How to cut a large batch; None for a small one, and where operands have batches or dtypes of their own."""
+    if q.size * k.shape[-2] < WIDE or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2] or get_num_threads() < 2:
+        return None
+    if not q.dtype == k.dtype == v.dtype or (bias is not None and bias.dtype != q.dtype):
+        return None
+    length, axis = max((n, axis - q.ndim) for axis, n in enumerate((*q.shape[:-2], 1)))
+    return _Pieces(axis, length) if length > 1 else None

@@ -212,6 +212,42 @@ def test_self_attention_takes_it_too(threads):
         np.testing.assert_allclose(g, expected_g, rtol=1e-11, atol=1e-11)
 
 
+# --- the plain form, in pieces -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_pieces_of_the_plain_form_give_the_same_bits(shape, bias, dtype, threads, monkeypatch):
+    q, k, v = (normal(*s, seed=i, dtype=dtype) for i, s in enumerate(SHAPES[shape]))
+    batch = np.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+    bias_shape = BIASES[bias](*batch, q.shape[-2], k.shape[-2])
+    b = [] if bias_shape is None else [normal(*bias_shape, seed=9, dtype=dtype)]
+    for name, mask in masks(max(q.shape[-2], 4), max(k.shape[-2], 6), *batch).items():
+        mask = None if mask is None else mask[..., : q.shape[-2], : k.shape[-2]]
+        runs = []
+        for wide in (2**60, 1):
+            monkeypatch.setattr(plain, "WIDE", wide)
+            runs.append(run(lambda q, k, v, b=None, mask=mask: mg.attention(q, k, v, bias=b, mask=mask), q, k, v, *b))
+        (y, grads), (y_pieces, grads_pieces) = runs
+        np.testing.assert_array_equal(y, y_pieces, err_msg=name)
+        for g, g_pieces in zip(grads, grads_pieces):
+            np.testing.assert_array_equal(g, g_pieces, err_msg=name)
+
+
+def test_pieces_are_taken_and_are_wanted_ones_alone(monkeypatch, threads):
+    monkeypatch.setattr(plain, "WIDE", 1)
+    cut = []
+    monkeypatch.setattr(plain, "spread", lambda work, units: (cut.append(len(units)), work(iter(units))))
+    q, k, v = normal(5, 3, 4), normal(5, 6, 4), normal(5, 6, 2)
+    _, full = run(mg.attention, q, k, v)
+    assert cut == ([min(5, 2 * threads)] * 2 if threads > 1 else [])
+    for i, part in enumerate(
+        [lambda q: mg.attention(q, k, v), lambda k: mg.attention(q, k, v), lambda v: mg.attention(q, k, v)]
+    ):
+        np.testing.assert_allclose(run(part, (q, k, v)[i])[1][0], full[i], rtol=1e-13)
+
+
 # --- what is hidden, what is large -------------------------------------------------------------------------------
 
 
