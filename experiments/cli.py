@@ -27,6 +27,7 @@ from experiments.settings import Settings, UsageError, add_options
 from experiments.single import SingleTask
 from experiments.task import Labeller, Metrics, Task
 from experiments.training import Training
+from minigrad import nn
 from minigrad.threads import set_num_threads
 
 TASKS: dict[str, type[Task]] = {task.scenario: task for task in (PerVectorTask, SingleTask, Seq2SeqTask)}
@@ -166,7 +167,7 @@ def _tasks(config: dict[str, Any]) -> list[Task]:
     task_class = TASKS[config["scenario"]]
     settings = task_class.settings_class(**config["settings"])
     set_num_threads(settings.threads)
-    files = {name: file["path"] for name, file in config["files"].items()}
+    files = _paths(config)
     if not files:
         mg.seed(settings.seed)
         return [task_class.embedded(settings)]
@@ -284,7 +285,7 @@ def _train(run: Run, config: dict[str, Any], task: Task) -> dict[str, Any]:
         "versions": versions(),
         "files": config["files"],
     }
-    report.write(run, task.model, result)
+    _write_report(run, config, task.model, result)
     run.write_json("result.json", result)
     return {**result, "run": str(run.path)}
 
@@ -415,7 +416,18 @@ def _report(argv: list[str]) -> None:
     run = Run.open(parser.parse_args(argv).run)
     config = _config_of(run)
     _one_model(run, config)
-    print(report.write(run, _labeller(run, config).model, run.read_json("result.json")))
+    print(_write_report(run, config, _labeller(run, config).model, run.read_json("result.json")))
+
+
+def _write_report(run: Run, config: Mapping[str, Any], model: nn.Module, result: Mapping[str, Any]) -> Path:
+    task_class = TASKS[config["scenario"]]
+    defaults = task_class.defaults[splits.suffix_of(_paths(config), task_class.defaults)]
+    return report.write(run, model, result, defaults, task_class.score_name)
+
+
+def _paths(config: Mapping[str, Any]) -> dict[str, str]:
+    """Each split's file."""
+    return {name: file["path"] for name, file in config["files"].items()}
 
 
 def _one_model(run: Run, config: Mapping[str, Any]) -> None:

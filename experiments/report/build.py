@@ -4,80 +4,227 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from experiments.report import measures, panels, static
 from experiments.report.examples import Examples
-from experiments.report.pack import Tensors
-from experiments.report.recorder import INITIAL, RECORDING
+from experiments.report.pack import Tensors, unpack
+from experiments.report.recorder import INITIAL, MEASURES, RECORDING, SCORES
 from experiments.report.walk import Walk
 from experiments.runs import Run
+from experiments.settings import Settings, UsageError
 from minigrad import nn, saving
+from minigrad.check.result import InputResult
 
 SCHEMA = "minigrad.report/1"
 NAME = "report.html"
+CLAIMS = "claims.json"
 SOURCES = Path(__file__).parent
 
 
-def write(run: Run, model: nn.Module, result: Mapping[str, Any]) -> Path:
-    """Write report.html into a run's directory, from its files; `model` is of the run's kind, `result` its result.json.
+def write(run: Run, model: nn.Module, result: Mapping[str, Any], defaults: Settings, score: str) -> Path:
+    """Write report.html into a run's directory, from its files.
 
-    The model's own weights are left alone: those of the files count.
+    model: of the run's kind; its weights are replaced. result: what result.json holds. defaults: the settings of the
+    scenario; score: the name of the metric that told which weights are best.
     """
-    run.write_text(NAME, page(data_of(run, model, result)))
+    run.write_text(NAME, Report(run, model, result, defaults, score).html())
     return run.path / NAME
 
 
-def data_of(run: Run, model: nn.Module, result: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the page shows: schema minigrad.report/1."""
-    config = run.read_json("config.json")
-    begun = saving.load_checkpoint(run.path / INITIAL)
-    recorded = saving.load_checkpoint(run.path / RECORDING)
-    weights = {"first": begun["weights"], "last": saving.load(run.path / "weights.npz")}
-    examples = [Examples.from_state(state) for state in begun["probes"]]
-    tensors = Tensors()
-    walk = Walk(model, weights, examples, begun["labels"], config["settings"]["label_smoothing"], tensors)
-    return {
-        "schema": SCHEMA,
-        "run": {"result": result, "seconds": recorded["seconds"]},
-        "tokens": [
-            {"text": " ".join(e.keys[0]), "queries": e.queries[0], "keys": e.keys[0], "answers": e.answers[0]}
-            for e in examples
-        ],
-        "snapshots": {"first": "before training", "last": "after training"},
-        "walks": walk.walks,
-        "losses": walk.losses,
-        "start": walk.start(),
-        "tensors": tensors.packed,
-    }
+class Report:
+    """What the page shows: `data`, of the schema minigrad.report/1, and what Python draws of it."""
+
+    def __init__(self, run: Run, model: nn.Module, result: Mapping[str, Any], defaults: Settings, score: str):
+        self.run, self.model, self.result, self.score = run, model, result, score
+        self.config = run.read_json("config.json")
+        begun, self.recorded = _recorded(run, INITIAL), _recorded(run, RECORDING)
+        self.weights = {"first": begun["weights"], "last": saving.load(run.path / "weights.npz")}
+        self.examples = [Examples.from_state(state) for state in begun["probes"]]
+        self.batch = Examples.from_state(begun["batch"])
+        self.labels: list[str] = begun["labels"]
+        self.smoothing: float = self.config["settings"]["label_smoothing"]
+        self.history: list[dict[str, Any]] = saving.load_checkpoint(run.path / "checkpoint.npz")["history"]
+        self.tensors = Tensors()
+        self.said = panels.command(self.config, vars(defaults))
+        self._measure()
+        self.data = self._data()
+
+    def _measure(self) -> None:
+        last = self.weights["last"]
+        self.walk = Walk(self.model, self.weights, self.examples, self.labels, self.smoothing, self.tensors)
+        self._keep_attention()
+        self.samples = measures.samples(self.model, last, self.batch, self.smoothing)
+        self.gradients = [
+            measures.gradients(self.model, self.weights[name], self.batch, self.smoothing) for name in ("first", "last")
+        ]
+        self.attributions = [
+            measures.attribution(self.model, last, example, self._explained(p), self.labels)
+            for p, example in enumerate(self.examples)
+        ]
+        loss = measures.DoubleLoss(self.model, last, self.examples[0], self.smoothing)
+        self.checked, self.curve = measures.check(loss), measures.step_curve(loss)
+        self.graph = measures.graph(self.model, last, self.examples[0], self.smoothing)
+        self._keep_small()
+
+    def _explained(self, p: int) -> int:
+        """Of which query's label the attribution of a probe tells: where the walk starts, else the last label."""
+        start = self.walk.start()
+        if start is not None and self.walk.walks[start["walk"]]["probe"] == p:
+            return int(start["query"])
+        counted = self.examples[p].counted
+        return 0 if counted is None else int(np.flatnonzero(counted[0])[-1])
+
+    def _keep_attention(self) -> None:
+        """Weights at all snapshots, gradients at the first and the last, unless the walk has them already."""
+        axes = ("head", "query", "key")
+        for epoch, seen in self.recorded["attention"].items():
+            for p, layers in enumerate(seen):
+                for path, attn in layers.items():
+                    self.tensors.add(f"{epoch}/{p}/{path}.attn", attn.astype(np.float32), axes)
+        for (snapshot, p), found in self.walk.traces.items():
+            for layer in found.layers:
+                for name, array in (("attn", layer.values["attn"]), ("attn.grad", layer.grads["attn"])):
+                    full = f"{snapshot}/{p}/{layer.path}.{name}"
+                    if full not in self.tensors.packed:
+                        self.tensors.add(full, array.astype(np.float32), axes)
+
+    def _keep_small(self) -> None:
+        if self.samples is not None:
+            cosine = np.rint(100 * np.nan_to_num(self.samples.cosine)).astype(np.int8)
+            order = np.argsort(-self.samples.norms, kind="stable")
+            self.tensors.add("last/cosine", cosine[np.ix_(order, order)], ("example", "example, percent"))
+        sizes = np.array(self.recorded["sizes"], np.float32).reshape(-1, len(MEASURES), len(self.weights["last"]))
+        self.tensors.add("training/sizes", sizes, ("step", ", ".join(MEASURES), "parameter"))
+
+    def _data(self) -> dict[str, Any]:
+        epochs = {epoch: f"after epoch {epoch}" for epoch in self.recorded["attention"]}
+        kept = f"after training (epoch {self.result['best_epoch']})"
+        watched = (name for name in self.tensors.packed if name.endswith(".attn"))
+        return {
+            "schema": SCHEMA,
+            "run": {"command": self.said, "config": self.config, "result": self.result, "labels": self.labels},
+            "tokens": [_tokens(example) for example in self.examples],
+            "claims": self._claims(),
+            "snapshots": {"first": "before training", **epochs, "last": kept},
+            "history": self.history,
+            "scores": {"names": SCORES, "epochs": self.recorded["scores"]},
+            "steps": self.recorded["steps"],
+            "broken": self.recorded["broken"],
+            "parameters": list(self.weights["last"]),
+            "walks": self.walk.walks,
+            "losses": self.walk.losses,
+            "start": self.walk.start(),
+            "layers": sorted({name.split("/")[2].removesuffix(".attn") for name in watched}),
+            "samples": None if self.samples is None else _samples(self.samples),
+            "attribution": [_attribution(one) for one in self.attributions],
+            "gradcheck": [_checked(one) for one in self.checked],
+            "graph": self.graph.by_module(2).to_json(),
+            "tensors": self.tensors.packed,
+        }
+
+    def _claims(self) -> list[dict[str, Any]]:
+        """What this report has checked of its own numbers, and the claims of claims.json, if it is in the directory."""
+        rows = [_claim(*row) for row in (*_of_walk(self.walk), self._of_check())]
+        path = self.run.path / CLAIMS
+        return rows + (json.loads(path.read_text(encoding="utf-8")) if path.exists() else [])
+
+    def _of_check(self) -> tuple[str, float, float, str]:
+        wrong = sum(int(one.wrong.sum()) for one in self.checked)
+        return "gradient check: elements that differ from differences of the loss", wrong, 0, "definition of a gradient"
+
+    def html(self) -> str:
+        """The page."""
+        result, summary = self.result, self.result["summary"]
+        split = "test" if "test" in summary else "dev" if "dev" in summary else ""
+        layers = f"{result['scenario']} with {result['model']}"
+        card = panels.run_card(self.config, result, self.said, self.recorded["seconds"], self.data["claims"])
+        sizes = unpack(self.tensors.packed["training/sizes"])
+        parts: dict[str, str] = {
+            "title": escape(f"{layers}: report of a run"),
+            "style": _source("report.css"),
+            "script": _source("report.js"),
+            "heading": escape(f"{layers[0].upper()}{layers[1:]}"),
+            "lead": escape(f"{summary[split]}." if split else ""),
+            "card": card,
+            "curves": panels.curves(self.history, self.recorded["scores"], self.score),
+            "walk": static.walk(self.data),
+            "health": panels.health(
+                self.data["parameters"], self.data["steps"], sizes, self.recorded["broken"], *self.gradients
+            ),
+            "samples": panels.samples(self.samples),
+            "attribution": panels.attributions(self.attributions),
+            "gradcheck": panels.gradcheck(self.checked, self.curve),
+            "graph": panels.graph(self.graph, self.data["layers"][-1] if self.data["layers"] else None),
+            "reproduce": panels.reproduce(self.said),
+            "data": as_json(self.data),
+        }
+        first, *pieces = _source("template.html").split("{{")
+        return first + "".join(parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces))
+
+
+def _recorded(run: Run, name: str) -> dict[str, Any]:
+    try:
+        return saving.load_checkpoint(run.path / name)
+    except FileNotFoundError:
+        raise UsageError(f"{run.path} has no {name}: it was trained without a recorder, or not to its end") from None
+    except ValueError as error:
+        raise UsageError(f"{run.path / name} cannot be used: {error}") from None
 
 
 def _tokens(example: Examples) -> dict[str, Any]:
     """The names of one example's vectors."""
     names = {"queries": example.queries[0], "keys": example.keys[0], "answers": example.answers[0]}
-    return {"text": " ".join(example.keys[0]), **names}
+    shown = [name for name in example.keys[0] if not name.startswith("(")]
+    return {"text": " ".join(shown[:12]) + (" …" if len(shown) > 12 else ""), **names}
 
 
-def page(data: Mapping[str, Any]) -> str:
-    """The HTML of a report."""
-    parts = {
-        "title": escape("minigrad"),
-        "heading": "x",
-        "lead": "",
-        "card": "",
-        "walk": "",
-        "reproduce": "",
-        "style": _source("report.css"),
-        "script": _source("report.js"),
-        "data": as_json(data),
-    }
-    html = _source("template.html")
-    pieces = html.split("{{")
-    return pieces[0] + "".join(parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces[1:]))
+def _samples(found: measures.Samples) -> dict[str, Any]:
+    return {"names": found.names, "norms": _short(found.norms), "noise_scale": found.noise_scale}
+
+
+def _attribution(found: measures.Attribution) -> dict[str, Any]:
+    return {**vars(found), "methods": {name: _short(values) for name, values in found.methods.items()}}
+
+
+def _checked(found: InputResult) -> dict[str, Any]:
+    return {"name": found.name, "analytic": _short(found.analytic), "numeric": _short(found.numeric)}
+
+
+def _short(array: np.ndarray) -> list[float]:
+    return [float(f"{v:.9g}") for v in array.reshape(-1)]
+
+
+def _claim(what: str, value: float, bound: float, source: str) -> dict[str, Any]:
+    threshold = f"<= {bound:g}"
+    return {"claim": what, "value": value, "threshold": threshold, "passed": bool(value <= bound), "source": source}
+
+
+def _of_walk(walk: Walk) -> Sequence[tuple[str, float, float, str]]:
+    layers = [layer for found in walk.traces.values() for layer in found.layers]
+    if not layers:
+        return []
+    sums = max(float(np.abs(layer.values["attn"].sum(-1) - 1).max()) for layer in layers)
+    zero = max(float(np.abs(layer.grads["scores"].sum(-1)).max()) for layer in layers)
+    rows = [
+        ("attention: how far the weights of a query are from adding up to 1", sums, 1e-12, "the lecture: softmax"),
+        (
+            "attention: how far the gradients of a query's scores are from adding up to 0",
+            zero,
+            1e-12,
+            "softmax backward",
+        ),
+    ]
+    if walk.differences:
+        gap = max(walk.differences)
+        rows.append(("walk: largest gap between a gradient and a difference of the loss", gap, 1e-6, "definition of a "
+                     "gradient"))  # fmt: skip
+    return rows
 
 
 def as_json(data: Any) -> str:
@@ -87,13 +234,15 @@ def as_json(data: Any) -> str:
 
 
 def _finite(x: Any) -> Any:
+    if isinstance(x, np.generic):
+        x = x.item()
     if isinstance(x, float):
         return x if math.isfinite(x) else None
     if isinstance(x, Mapping):
         return {str(key): _finite(value) for key, value in x.items()}
     if isinstance(x, (list, tuple)):
         return [_finite(value) for value in x]
-    return x.item() if isinstance(x, np.generic) else x
+    return x
 
 
 def _source(name: str) -> str:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from experiments.training import Training
 
 INITIAL, RECORDING = "initial.npz", "recording.npz"
-NOTED = 60  # steps whose gradients and updates are measured
-BETWEEN = 3  # snapshots of attention between the first and the last
+NOTED = 40  # steps whose gradients and updates are measured
+BETWEEN = 2  # snapshots of attention between the first and the last
 
 
 class Recorder:
@@ -36,7 +36,8 @@ class Recorder:
         self.path = path
         self.seconds = 0.0
         self.steps: list[int] = []
-        self.sizes: list[np.ndarray] = []  # at each of these steps (4, parameters): see MEASURES
+        self.sizes: list[np.ndarray] = []  # at each of these steps (measures, parameters): see MEASURES
+        self.broken = [0] * len(task.model.parameters())  # elements of each gradient that were NaN or infinite
         self.scores: list[list[float]] = []  # after each epoch: see SCORES
         self.attention: dict[str, list[dict[str, np.ndarray]]] = {}  # by epoch, for each probe, by layer
         with self._timed():
@@ -82,7 +83,8 @@ class Recorder:
         with self._timed():
             self.steps.append(number)
             rows = [_measure(p, old, clipped) for p, old in zip(parameters, before)]
-            self.sizes.append(np.array(rows, np.float64).T)
+            self.sizes.append(np.array([row[: len(MEASURES)] for row in rows], np.float64).T)
+            self.broken = [count + int(row[-1]) for count, row in zip(self.broken, rows)]
 
     def epoch(self, training: Training) -> None:
         """Losses and scores of one batch of each kind, and at some epochs who attends to whom."""
@@ -98,6 +100,7 @@ class Recorder:
             "seconds": self.seconds,
             "steps": self.steps,
             "sizes": self.sizes,
+            "broken": self.broken,
             "scores": self.scores,
             "attention": self.attention,
         }
@@ -105,7 +108,7 @@ class Recorder:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.seconds += state["seconds"]
         self.steps, self.sizes, self.scores = state["steps"], state["sizes"], state["scores"]
-        self.attention = state["attention"]
+        self.broken, self.attention = state["broken"], state["attention"]
 
     def finish(self) -> None:
         """Write recording.npz."""
@@ -113,18 +116,18 @@ class Recorder:
             saving.save_checkpoint(self.path / RECORDING, self.state_dict())
 
 
-MEASURES = ("gradient", "update", "weight", "non-finite")
+MEASURES = ("norm of the gradient", "norm of the update by that of the weight")
 SCORES = ("held-out loss", "held-out accuracy", "training loss", "training accuracy")
 
 
-def _measure(p: mg.Tensor, old: np.ndarray, clipped: float) -> tuple[float, float, float, float]:
-    """The norms of one parameter's gradient, of its update and of itself, and how many gradients are not finite."""
+def _measure(p: mg.Tensor, old: np.ndarray, clipped: float) -> tuple[float, float, float]:
+    """MEASURES of one parameter, NaN for a gradient that is not there, and how much of it is not finite."""
+    ratio = _norm(p.numpy() - old) / (_norm(old) or np.inf)
     g = p.grad
     if g is None:
-        return np.nan, _norm(p.numpy() - old), _norm(old), 0
+        return np.nan, ratio, 0.0
     size = _norm(g) * clipped
-    broken = 0.0 if np.isfinite(size) else float(np.count_nonzero(~np.isfinite(g)))
-    return size, _norm(p.numpy() - old), _norm(old), broken
+    return size, ratio, 0.0 if np.isfinite(size) else float(np.count_nonzero(~np.isfinite(g)))
 
 
 def _norm(x: np.ndarray) -> float:

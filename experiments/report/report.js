@@ -20,7 +20,7 @@ const sum = (xs) => xs.reduce((a, b) => a + b, 0);
 let allDigits = false;
 const text = (v) => {
   if (v === null || v === undefined || Number.isNaN(v)) return "not kept";
-  if (allDigits || !Number.isFinite(v)) return String(v).replace("-", "−").replace("e−", "e-").replace(/^−/, "−");
+  if (allDigits || !Number.isFinite(v)) return String(v).replaceAll("-", "−");
   const size = Math.abs(v);
   if (size === 0) return "0";
   const s = size >= 1e-3 && size < 1e5 ? v.toFixed(size < 100 ? 4 : 1) : v.toExponential(2);
@@ -44,12 +44,12 @@ function tensor(name) {
 }
 
 // --- mathematics -------------------------------------------------------------------------------------------------
-const mi = (x) => `<mi>${x}</mi>`, mn = (x) => `<mn>${x}</mn>`, mo = (x) => `<mo>${x}</mo>`;
+const mi = (x) => `<mi>${x}</mi>`, mn = (x) => `<mn>${x}</mn>`, mo = (x) => `<mo stretchy="false">${x}</mo>`;
 const row = (...xs) => `<mrow>${xs.join("")}</mrow>`;
 const index = (...xs) => row(xs.map((x) => (typeof x === "number" ? mn(x + 1) : mi(x))).join(mo(",")));
 const vec = (x, i, c) => c === undefined ? `<msup>${mi(x)}${index(i)}</msup>` : `<msubsup>${mi(x)}${index(c)}${index(i)}</msubsup>`;
 const sub = (x, ...i) => `<msub>${mi(x)}${index(...i)}</msub>`;
-const prime = (...i) => `<msubsup>${mi("α")}${index(...i)}${mo("′")}</msubsup>`;
+const prime = (...i) => sub("α′", ...i);
 const big = (i, x) => row(`<munder>${mo("∑")}${mi(i)}</munder>`, x);
 const frac = (a, b) => `<mfrac>${row(a)}${row(b)}</mfrac>`;
 const par = (x) => frac(row(mo("∂"), mi("L")), row(mo("∂"), x));
@@ -64,7 +64,7 @@ const state = { step: 0, walk: 0, head: 0, query: 0, key: 0, component: 0, dim: 
 const limits = () => {
   const w = walks[state.walk], t = report.tokens[w.probe];
   const keys = w.cross ? t.keys : t.queries;
-  return { walk: walks.length, head: w.heads, query: t.queries.length, key: keys.length, component: w.key_dim, dim: w.featured.length, matrix: 2, whatif: 2 };
+  return { walk: walks.length, head: w.heads, query: t.queries.length, key: keys.length, component: w.components[0].length, dim: w.featured.length, matrix: 2, whatif: 2 };
 };
 const wrap = (x, n) => ((x % n) + n) % n;
 function fromHash() {
@@ -97,11 +97,10 @@ function here() {
 // check (a difference of the loss), matrix (how the number stands in the whole).
 function stepsOf(L, s) {
   const { get, n, m, width, key_dim: dk, scale } = L;
-  const h = s.head, i = s.query, j = s.key, c = s.component, cv = c % width, f = s.dim, d = L.featured[f];
-  const hc = h * dk + c, hv = h * width + cv;
+  const h = s.head, i = s.query, j = s.key, kc = s.component, c = L.components[h][kc], f = s.dim, d = L.featured[f], hv = h * width + c;
   const Q = get("q"), K = get("k"), V = get("v"), S = get("scores"), A = get("attn"), B = get("b"), X = get("x"), C = L.cross ? get("context") : X;
-  const dQ = get("q.grad"), dK = get("k.grad"), dV = get("v.grad"), dS = get("scores.grad"), dA = get("attn.grad"), dB = get("b.grad");
-  const W = { q: get("query.weight"), k: get("key.weight"), v: get("value.weight"), o: get("output.weight") };
+  const few = L.components[h].length, dY = get("out.grad"), dQ = get("q.grad"), dK = get("k.grad"), dV = get("v.grad"), dS = get("scores.grad"), dA = get("attn.grad"), dB = get("b.grad");
+  const W = { q: get("query.weight"), k: get("key.weight"), v: get("value.weight"), o: get("output.weight"), y: get("output.columns") };
   const who = (i) => `“${L.queries[i]}” (${i + 1})`, whom = (j) => `“${L.keyNames[j]}” (${j + 1})`;
   const fd = (name, ...at) => { const t = get(name + ".fd"); return t ? t.at(...at) : null; };
   const scaled = scale !== 1, over = scaled ? row(mo("/"), root) : "";
@@ -110,7 +109,7 @@ function stepsOf(L, s) {
   const steps = [];
   const step = (side, key, node, chip, title, rest) => steps.push({ side, key, node, chip, title, kept: true, from: [], check: null, ...rest });
   const mat = (name, rows, cols, at) => ({ name, rows, cols, at });
-  const product = (formula, left, right, out, r, k) => ({ formula, left: { ...left, row: r }, right: { ...right, col: k }, out: { ...out, cell: [r, k] } });
+  const product = (formula, left, right, out, r, k, kept = r) => ({ formula, all: [{ ...left, row: kept }, { ...right, col: k }, { ...out, cell: [r, k] }] });
   const columns = (formula, ...all) => ({ formula, all: all.map((one) => ({ ...one, col: i, cell: one.mark ? [j, i] : undefined })) });
   const M = {
     K: mat("K", dk, m, (r, k) => K.at(h, k, r)), KT: mat("Kᵀ", m, dk, (r, k) => K.at(h, r, k)), Q: mat("Q", dk, n, (r, k) => Q.at(h, k, r)), V: mat("V", width, m, (r, k) => V.at(h, k, r)), VT: mat("Vᵀ", m, width, (r, k) => V.at(h, r, k)),
@@ -122,17 +121,17 @@ function stepsOf(L, s) {
   const source = L.cross ? "e" : "a";
 
   // Forward.
-  const project = (x, node, w, from, to, at, names, wide, col, mats) => L.whole && step("f", x, node, x, `${({ q: "Query", k: "Key", v: "Value" })[x]} of ${names(at)}`, {
-    say: `${({ q: "What this vector asks for", k: "What this vector offers to be found by", v: "What this vector answers with" })[x]}: component ${(x === "v" ? cv : c) + 1} of ${wide}, one column of the weights times the vector.${heads}`,
-    math: row(vec(x, at, x === "v" ? cv : c), mo("="), big("d", row(weight(x, "d", x === "v" ? cv : c), vec(from === X && x === "q" ? "a" : source, at, "d")))),
+  const project = (x, w, from, to, at, names, wide, out) => L.whole && step("f", x, x, x, `${({ q: "Query", k: "Key", v: "Value" })[x]} of ${names(at)}`, {
+    say: `${({ q: "What this vector asks for", k: "What this vector offers to be found by", v: "What this vector answers with" })[x]}: component ${c + 1} of ${wide}, one column of the weights times the vector.${heads}`,
+    math: row(vec(x, at, c), mo("="), big("d", row(weight(x, "d", c), vec(from === X && x === "q" ? "a" : source, at, "d")))),
     head: ["component d", x === "q" ? `a of ${names(at)}` : `${source} of ${names(at)}`, `W${x}`, "product"],
-    rows: range(from.shape[1]).map((d) => [d + 1, from.at(at, d), w.at(d, col), from.at(at, d) * w.at(d, col)]),
-    value: to.at(h, at, x === "v" ? cv : c), symbol: vec(x, at, x === "v" ? cv : c),
-    matrix: product(row(mi(x.toUpperCase()), mo("="), `<msup>${mi("W")}${mi(x)}</msup>`, mi(x === "q" ? "I" : M.J.name)), mat(`W${x}`, wide, from.shape[1], (r, k) => w.at(k, h * wide + r)), x === "q" ? M.I : M.J, mats, x === "v" ? cv : c, at),
+    rows: range(from.shape[1]).map((d) => [d + 1, from.at(at, d), w.at(d, h, kc), from.at(at, d) * w.at(d, h, kc)]),
+    value: to.at(h, at, c), symbol: vec(x, at, c),
+    matrix: product(row(mi(x.toUpperCase()), mo("="), `<msup>${mi("W")}${mi(x)}</msup>`, mi(x === "q" ? "I" : M.J.name)), mat(`W${x} (rows kept)`, few, from.shape[1], (r, k) => w.at(k, h, r)), x === "q" ? M.I : M.J, out, c, at, kc),
   });
-  project("q", "q", W.q, X, Q, i, who, dk, hc, M.Q);
-  project("k", "k", W.k, C, K, j, whom, dk, hc, M.K);
-  project("v", "v", W.v, C, V, j, whom, width, hv, M.V);
+  project("q", W.q, X, Q, i, who, dk, M.Q);
+  project("k", W.k, C, K, j, whom, dk, M.K);
+  project("v", W.v, C, V, j, whom, width, M.V);
   const table = L.clip !== null ? get("table") : null;
   const bias = (i, j) => table ? table.at(h, L.distance(i, j)) : 0;
   step("f", "alpha", "α", "α", `Relevance of ${whom(j)} to ${who(i)}`, {
@@ -159,19 +158,19 @@ function stepsOf(L, s) {
     head: ["key j", "exponential", "Z", "quotient"], rows: [[whom(j), e(j), Z, e(j) / Z]],
     value: A.at(h, i, j), symbol: prime(i, j), from: ["alpha", "exp"],
     also: ["All weights of this query, which add up to 1", range(m).map((k) => [whom(k), A.at(h, i, k), k === j])],
-    matrix: columns(row(`<msup>${mi("A")}${mo("′")}</msup>`, mo("="), mi("softmax"), mo("of each column of"), mi("A")), { ...M.A, mark: 1 }, { ...M.P, mark: 1 }),
+    matrix: columns(row(mi("A′"), mo("="), mi("softmax"), mo("of each column of"), mi("A")), { ...M.A, mark: 1 }, { ...M.P, mark: 1 }),
   });
   step("f", "b", "b", "b", `Output for ${who(i)}`, {
-    say: `The values, averaged by attention: component ${cv + 1} of ${width}.${heads}`,
-    math: row(vec("b", i, cv), mo("="), big("j", row(prime(i, "j"), vec("v", "j", cv)))),
-    head: ["key j", "α′", "v", "product"], rows: range(m).map((k) => [whom(k), A.at(h, i, k), V.at(h, k, cv), A.at(h, i, k) * V.at(h, k, cv), k === j]),
-    value: B.at(i, hv), symbol: vec("b", i, cv), from: ["prime", "v"],
-    matrix: product(row(mi("O"), mo("="), mi("V"), `<msup>${mi("A")}${mo("′")}</msup>`), M.V, M.P, M.O, cv, i),
+    say: `The values, averaged by attention: component ${c + 1} of ${width}.${heads}`,
+    math: row(vec("b", i, c), mo("="), big("j", row(prime(i, "j"), vec("v", "j", c)))),
+    head: ["key j", "α′", "v", "product"], rows: range(m).map((k) => [whom(k), A.at(h, i, k), V.at(h, k, c), A.at(h, i, k) * V.at(h, k, c), k === j]),
+    value: B.at(i, hv), symbol: vec("b", i, c), from: ["prime", "v"],
+    matrix: product(row(mi("O"), mo("="), mi("V"), mi("A′")), M.V, M.P, M.O, c, i),
   });
   if (L.whole && W.o) step("f", "y", "y", "y", `The heads' answers for ${who(i)} together`, {
     say: `With several heads, their outputs stand side by side and one more matrix mixes them: component ${d + 1} of the layer's output.`,
     math: row(vec("y", i, d), mo("="), big("c", row(weight("o", "c", d), vec("b", i, "c")))),
-    head: ["head, component", "b", "Wo", "product"], rows: range(B.shape[1]).map((k) => [`head ${Math.floor(k / width) + 1}, ${k % width + 1}`, B.at(i, k), W.o.at(k, d), B.at(i, k) * W.o.at(k, d), k === hv]),
+    head: ["head, component", "b", "Wo", "product"], rows: range(B.shape[1]).map((k) => [`head ${Math.floor(k / width) + 1}, ${k % width + 1}`, B.at(i, k), W.y.at(k, f), B.at(i, k) * W.y.at(k, f), k === hv]),
     value: get("out").at(i, f), symbol: vec("y", i, d), from: ["b"],
   });
   if (L.whole && L.residual && get("input")) step("f", "plus", "y", "+", `The layer's answer is added to what came in`, {
@@ -191,20 +190,20 @@ function stepsOf(L, s) {
   // Backward.
   if (L.whole && W.o) step("b", "db", "b", "∂b", `How the loss depends on b of ${who(i)}`, {
     say: "The gradient of the layer's output has come back through the rest of the network; one row of the output matrix takes it on to b.",
-    math: row(par(vec("b", i, cv)), mo("="), big("d", row(weight("o", cv, "d"), par(vec("y", i, "d"))))),
-    head: ["component d", "Wo", "∂L/∂y", "product"], rows: range(W.o.shape[1]).map((d) => [d + 1, W.o.at(hv, d), get("out.grad").at(i, d), W.o.at(hv, d) * get("out.grad").at(i, d)]),
-    value: dB.at(i, hv), symbol: par(vec("b", i, cv)), from: ["loss", "y"], check: fd("b", i, hv),
+    math: row(par(vec("b", i, c)), mo("="), big("d", row(weight("o", c, "d"), par(vec("y", i, "d"))))),
+    head: ["component d", "Wo", "∂L/∂y", "product"], rows: range(W.o.shape[0]).map((d) => [d + 1, W.o.at(d, h, kc), dY.at(i, d), W.o.at(d, h, kc) * dY.at(i, d)]),
+    value: dB.at(i, hv), symbol: par(vec("b", i, c)), from: ["loss", "y"], check: fd("b", i, h, kc),
   });
   else step("b", "db", "b", "∂b", `How the loss depends on b of ${who(i)}`, {
-    say: "This has come back through the rest of the network.", math: par(vec("b", i, cv)), head: ["", "gradient"], rows: [["what came back", dB.at(i, hv)]],
-    value: dB.at(i, hv), symbol: par(vec("b", i, cv)), from: ["loss"], check: fd("b", i, hv),
+    say: "This has come back through the rest of the network.", math: par(vec("b", i, c)), head: ["", "gradient"], rows: [["what came back", dB.at(i, hv)]],
+    value: dB.at(i, hv), symbol: par(vec("b", i, c)), from: ["loss"], check: fd("b", i, h, kc),
   });
   step("b", "dv", "v", "∂v", `How the loss depends on the value of ${whom(j)}`, {
     say: "Every query that looked at this vector sends its share back, by the weight with which it looked.",
-    math: row(par(vec("v", j, cv)), mo("="), big("i", row(prime("i", j), par(vec("b", "i", cv))))),
+    math: row(par(vec("v", j, c)), mo("="), big("i", row(prime("i", j), par(vec("b", "i", c))))),
     head: ["query i", "α′", "∂L/∂b", "product"], rows: range(n).map((k) => [who(k), A.at(h, k, j), dB.at(k, hv), A.at(h, k, j) * dB.at(k, hv), k === i]),
-    value: dV.at(h, j, cv), symbol: par(vec("v", j, cv)), from: ["db", "prime"], check: fd("v", h, j, cv),
-    matrix: product(row(mi("dV"), mo("="), mi("dO"), `<msup>${mi("A′")}${mi("T")}</msup>`), M.dO, M.PT, M.dV, cv, j),
+    value: dV.at(h, j, c), symbol: par(vec("v", j, c)), from: ["db", "prime"], check: fd("v", h, j, kc),
+    matrix: product(row(mi("dV"), mo("="), mi("dO"), `<msup>${mi("A′")}${mi("T")}</msup>`), M.dO, M.PT, M.dV, c, j),
   });
   step("b", "dprime", "α′", "∂α′", `How the loss depends on the attention of ${who(i)} to ${whom(j)}`, {
     say: "Would it help to look there more? That depends on whether what is found there, v, points along what is wanted, the gradient of b.",
@@ -219,7 +218,7 @@ function stepsOf(L, s) {
     say: "The weights of a query add up to 1: more here is less elsewhere. So what counts is the gain beyond this average, taken by attention itself.",
     math: row(sub("S", i), mo("="), big("j", row(prime(i, "j"), par(prime(i, "j"))))),
     head: ["key j", "α′", "∂L/∂α′", "product"], rows: range(m).map((k) => [whom(k), A.at(h, i, k), dA.at(h, i, k), A.at(h, i, k) * dA.at(h, i, k), k === j]),
-    value: mean, symbol: sub("S", i), kept: false, from: ["prime", "dprime"], check: fd("rows", h, i), moved: "all weights of this query, scaled by 1 + h", matrix: softmax,
+    value: mean, symbol: sub("S", i), kept: false, from: ["prime", "dprime"], check: fd("rows", h, i), moved: "Scale all weights of this query by 1 + h, and by 1 − h", matrix: softmax,
   });
   step("b", "dalpha", "α", "∂α", `How the loss depends on the score of ${whom(j)} for ${who(i)}`, {
     say: "Softmax backward: the gain here, less the average gain, times the weight. Where the weight is near 0, hardly anything comes back: attention that is sure of itself learns slowly.",
@@ -231,7 +230,7 @@ function stepsOf(L, s) {
     say: "The same amount added to all scores of a query changes no weight. So these gradients add up to 0 (but for rounding).",
     math: row(big("j", par(sub("α", i, "j"))), mo("="), mn(0)),
     head: ["key j", "∂L/∂α"], rows: range(m).map((k) => [whom(k), dS.at(h, i, k), k === j]),
-    value: 0, symbol: big("j", par(sub("α", i, "j"))), kept: false, from: ["dalpha"], check: fd("shifts", h, i), moved: "all scores of this query, h added to each", matrix: softmax,
+    value: 0, symbol: big("j", par(sub("α", i, "j"))), kept: false, from: ["dalpha"], check: fd("shifts", h, i), moved: "Add a little h to all scores of this query, and take it from them", matrix: softmax,
   });
   if (table) {
     const column = L.distance(i, j), pairs = range(n).flatMap((i) => range(m).map((j) => [i, j])).filter(([i, j]) => L.distance(i, j) === column);
@@ -246,36 +245,36 @@ function stepsOf(L, s) {
     say: "Every key pulls the query towards itself (or pushes it away), by the gradient of its score.",
     math: row(par(vec("q", i, c)), mo("="), big("j", row(par(sub("α", i, "j")), vec("k", "j", c))), over),
     head: ["key j", "∂L/∂α", "k", scaled ? "product / √d" : "product"], rows: range(m).map((k) => [whom(k), dS.at(h, i, k), K.at(h, k, c), dS.at(h, i, k) * K.at(h, k, c) * scale, k === j]),
-    value: dQ.at(h, i, c), symbol: par(vec("q", i, c)), from: ["dalpha", "k"], check: fd("q", h, i, c),
+    value: dQ.at(h, i, c), symbol: par(vec("q", i, c)), from: ["dalpha", "k"], check: fd("q", h, i, kc),
     matrix: product(row(mi("dQ"), mo("="), mi("K"), mi("dA"), over), M.K, M.dA, M.dQ, c, i),
   });
   step("b", "dk", "k", "∂k", `How the loss depends on the key of ${whom(j)}`, {
     say: "The other way round: every query that asked this vector.",
     math: row(par(vec("k", j, c)), mo("="), big("i", row(par(sub("α", "i", j)), vec("q", "i", c))), over),
     head: ["query i", "∂L/∂α", "q", scaled ? "product / √d" : "product"], rows: range(n).map((k) => [who(k), dS.at(h, k, j), Q.at(h, k, c), dS.at(h, k, j) * Q.at(h, k, c) * scale, k === i]),
-    value: dK.at(h, j, c), symbol: par(vec("k", j, c)), from: ["dalpha", "q"], check: fd("k", h, j, c),
+    value: dK.at(h, j, c), symbol: par(vec("k", j, c)), from: ["dalpha", "q"], check: fd("k", h, j, kc),
     matrix: product(row(mi("dK"), mo("="), mi("Q"), `<msup>${mi("dA")}${mi("T")}</msup>`, over), M.Q, M.dAT, M.dK, c, j),
   });
   if (L.whole) {
-    const few = L.featured.length;
-    for (const [x, name, G, from, count, names, wide, cc] of [["q", "query", dQ, X, n, who, dk, c], ["k", "key", dK, C, m, whom, dk, c], ["v", "value", dV, C, m, whom, width, cv]]) {
+    for (const [x, name, G, from, count, names] of [["q", "query", dQ, X, n, who], ["k", "key", dK, C, m, whom], ["v", "value", dV, C, m, whom]]) {
       const letter = x === "q" ? "a" : source;
       step("b", `dW${x}`, x, `∂W${x}`, `How the loss depends on one weight of W${x}`, {
-        say: `The weight from component ${d + 1} of the vectors to component ${cc + 1} of the ${name}: it is used by every vector, and gets what all of them send back.`,
-        math: row(par(weight(x, d, cc)), mo("="), big("i", row(vec(letter, "i", d), par(vec(x, "i", cc))))),
-        head: ["vector i", letter, `∂L/∂${x}`, "product"], rows: range(count).map((k) => [names(k), from.at(k, d), G.at(h, k, cc), from.at(k, d) * G.at(h, k, cc)]),
-        value: get(`${name}.weight.grad`).at(f, h * wide + cc), symbol: par(weight(x, d, cc)), from: [`d${x}`], check: fd(`${name}.weight`, f, h * wide + cc),
-        matrix: product(row(mi(`dW${x}`), mo("="), mi(`d${x.toUpperCase()}`), `<msup>${mi(x === "q" ? "I" : M.J.name)}${mi("T")}</msup>`), M[`d${x.toUpperCase()}`], mat(`${x === "q" ? "I" : M.J.name}ᵀ (rows kept)`, count, few, (r, k) => from.at(r, L.featured[k])), mat(`dW${x} (columns kept)`, wide, few, (r, k) => get(`${name}.weight.grad`).at(k, h * wide + r)), cc, f),
+        say: `The weight from component ${d + 1} of the vectors to component ${c + 1} of the ${name}: it is used by every vector, and gets what all of them send back.`,
+        math: row(par(weight(x, d, c)), mo("="), big("i", row(vec(letter, "i", d), par(vec(x, "i", c))))),
+        head: ["vector i", letter, `∂L/∂${x}`, "product"], rows: range(count).map((k) => [names(k), from.at(k, d), G.at(h, k, c), from.at(k, d) * G.at(h, k, c)]),
+        value: get(`${name}.weight.grad`).at(f, h, kc), symbol: par(weight(x, d, c)), from: [`d${x}`], check: fd(`${name}.weight`, f, h, kc),
+        matrix: product(row(mi(`dW${x}`), mo("="), mi(`d${x.toUpperCase()}`), `<msup>${mi(x === "q" ? "I" : M.J.name)}${mi("T")}</msup>`), M[`d${x.toUpperCase()}`], mat(`${x === "q" ? "I" : M.J.name}ᵀ (columns kept)`, count, L.featured.length, (r, k) => from.at(r, L.featured[k])), mat(`dW${x} (what is kept)`, few, L.featured.length, (r, k) => get(`${name}.weight.grad`).at(k, h, r)), kc, f, c),
       });
     }
-    const paths = [["q", "query", dQ, W.q, dk, i, who], ["k", "key", dK, W.k, dk, L.cross ? j : i, L.cross ? whom : who], ["v", "value", dV, W.v, width, L.cross ? j : i, L.cross ? whom : who]];
-    for (const [x, name, G, w, wide, at, names] of paths) {
+    const asked = L.cross ? [j, whom] : [i, who];
+    for (const [x, name, G, wide, at, names] of [["q", "query", dQ, dk, i, who], ["k", "key", dK, dk, ...asked], ["v", "value", dV, width, ...asked]]) {
+      const w = get(`${name}.rows`);
       const letter = x === "q" ? "a" : source;
       step("b", `path${x}`, "a", `a←${x}`, `What comes back to ${names(at)} by way of its ${name}`, {
         say: `One of the paths by which component ${d + 1} of the vector reaches the loss: through all components of its ${name}${L.heads > 1 ? ", in all heads" : ""}.`,
         math: row(big("c", row(weight(x, d, "c"), par(vec(x, at, "c"))))),
-        head: ["head, component", `W${x}`, `∂L/∂${x}`, "product"], rows: range(w.shape[1]).map((k) => [`head ${Math.floor(k / wide) + 1}, ${k % wide + 1}`, w.at(d, k), G.at(Math.floor(k / wide), at, k % wide), w.at(d, k) * G.at(Math.floor(k / wide), at, k % wide), Math.floor(k / wide) === h]),
-        value: get(`${name}.grad`).at(at, f), symbol: row(`<msub>${par(vec(letter, at, d))}${mi(x)}</msub>`), from: [`d${x}`], check: fd(name, at, f), moved: `this component, as the ${name} alone sees it`,
+        head: ["head, component", `W${x}`, `∂L/∂${x}`, "product"], rows: range(w.shape[1]).map((k) => [`head ${Math.floor(k / wide) + 1}, ${k % wide + 1}`, w.at(f, k), G.at(Math.floor(k / wide), at, k % wide), w.at(f, k) * G.at(Math.floor(k / wide), at, k % wide), Math.floor(k / wide) === h]),
+        value: get(`${name}.grad`).at(at, f), symbol: row(`<msub>${par(vec(letter, at, d))}${mi(x)}</msub>`), from: [`d${x}`], check: fd(name, at, f), moved: `Move this component by a little h both ways, but only as the ${name} sees it`,
       });
     }
     const at = i, value = (name, at) => get(`${name}.grad`).at(at, f);
@@ -288,12 +287,12 @@ function stepsOf(L, s) {
       math: row(par(vec("a", at, d)), mo("="), L.cross ? mi("q") : row(mi("q"), mo("+"), mi("k"), mo("+"), mi("v"))),
       head: ["path", "gradient"], rows: (L.cross ? ["query"] : ["query", "key", "value"]).map((name) => [`by way of the ${name}`, value(name, at)]),
       value: value("x", at), symbol: par(vec("a", at, d)), from: L.cross ? ["pathq"] : ["pathq", "pathk", "pathv"], check: fd("x", at, f),
-      matrix: { formula: row(mi("dI"), mo("="), ...(L.cross ? ["q"] : ["q", "k", "v"]).map((x, k) => row(k ? mo("+") : "", `<msup>${mi(`W${x}`)}${mi("T")}</msup>`, mi(`d${x.toUpperCase()}`)))), all: [{ ...mat("dI (rows kept)", few, n, (r, k) => get("x.grad").at(k, r)), col: i, cell: [f, i] }] },
+      matrix: { formula: row(mi("dI"), mo("="), ...(L.cross ? ["q"] : ["q", "k", "v"]).map((x, k) => row(k ? mo("+") : "", `<msup>${mi(`W${x}`)}${mi("T")}</msup>`, mi(`d${x.toUpperCase()}`)))), all: [{ ...mat("dI (rows kept)", L.featured.length, n, (r, k) => get("x.grad").at(k, r)), col: i, cell: [f, i] }] },
     });
     if (L.residual && get("norm.grad")) step("b", "dx", "a", "∂x", `How the loss depends on the vector of ${who(i)} before the layer and its norm`, {
       say: "The fourth path: around the layer. The sum x + y passes its gradient on to x unchanged, which is why deep stacks still learn.",
       math: row(par(vec("x", i, d)), mo("="), par(vec("y", i, d)), mo("+"), mo("(through norm and layer)")),
-      head: ["path", "gradient"], rows: [["around the layer (residual)", get("out.grad").at(i, d)], ["through the norm and the layer", value("norm", i)]],
+      head: ["path", "gradient"], rows: [["around the layer (residual)", dY.at(i, d)], ["through the norm and the layer", value("norm", i)]],
       value: value("input", i), symbol: par(vec("x", i, d)), from: ["da", "db"], check: fd("input", i, f),
     });
   }
@@ -301,31 +300,36 @@ function stepsOf(L, s) {
 }
 
 // --- drawing a step ----------------------------------------------------------------------------------------------
-const NODES = { a: [24, 74], q: [104, 24], k: [104, 74], v: [104, 124], "α": [200, 49], "α′": [296, 49], b: [392, 74], y: [488, 74], L: [584, 74] };
+const NODES = { a: [24, 66], q: [92, 20], k: [92, 66], v: [92, 112], "α": [160, 43], "α′": [228, 43], b: [296, 66], y: [364, 66], L: [432, 66] };
 const WIRES = [["a", "q"], ["a", "k"], ["a", "v"], ["q", "α"], ["k", "α"], ["α", "α′"], ["α′", "b"], ["v", "b"], ["b", "y"], ["y", "L"]];
 function diagram(step, hasOutput) {
   const back = step.side === "b";
   const wires = WIRES.map(([a, b]) => {
     const [from, to] = back ? [b, a] : [a, b], [x1, y1] = NODES[from], [x2, y2] = NODES[to];
-    const dx = x2 - x1, dy = y2 - y1, length = Math.hypot(dx, dy), gap = 25 / length;
+    const dx = x2 - x1, dy = y2 - y1, length = Math.hypot(dx, dy), gap = 22 / length;
     return svg("line", { class: "wire", x1: x1 + dx * gap, y1: y1 + dy * gap, x2: x2 - dx * gap * 1.25, y2: y2 - dy * gap * 1.25, "marker-end": "url(#arrow)" });
   });
-  const nodes = Object.entries(NODES).map(([name, [x, y]]) => svg("g", { class: name === step.node ? "node on" : "node" }, svg("rect", { x: x - 20, y: y - 16, width: 40, height: 32, rx: 7 }), svg("text", { x, y: y + 5, "text-anchor": "middle" }, (back ? "∂" : "") + (name === "y" && !hasOutput ? "x′" : name))));
-  return svg("svg", { viewBox: "0 0 612 150", role: "img", "aria-label": `Where this step stands: at ${step.node}, ${back ? "going backward from the loss" : "going forward"}. The order is a; q, k and v; alpha; alpha prime; b; the output; the loss.` },
+  const nodes = Object.entries(NODES).map(([name, [x, y]]) => svg("g", { class: name === step.node ? "node on" : "node" }, svg("rect", { x: x - 19, y: y - 15, width: 38, height: 30, rx: 7 }), svg("text", { x, y: y + 5, "text-anchor": "middle" }, (back ? "∂" : "") + (name === "y" && !hasOutput ? "x′" : name))));
+  return svg("svg", { viewBox: "0 0 456 132", role: "img", "aria-label": `Where this step stands: at ${step.node}, ${back ? "going backward from the loss" : "going forward"}. The order is a; q, k and v; alpha; alpha prime; b; the output; the loss.` },
     svg("defs", {}, svg("marker", { id: "arrow", viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { d: "M0 0L10 5L0 10z" }))), wires, nodes);
 }
 
-function operands(step) {
-  const lit = (cells) => cells[cells.length - 1] === true;
-  const rows = step.rows.map((cells) => lit(cells) ? { cells: cells.slice(0, -1), lit: true } : { cells: cells.filter((x) => x !== false), lit: false });
-  const cell = (x, last) => typeof x === "number" ? el("td", { class: last ? "term" : null }, num(x)) : el("td", {}, x ?? "");
-  const span = step.head.length - 1;
-  return el("div", { class: "scroll narrow", tabindex: 0, role: "region", "aria-label": "Operands" }, el("table", { id: "operands" },
-    el("thead", {}, el("tr", {}, step.head.map((x, k) => el("th", { scope: "col", class: k ? null : "left" }, x)))),
-    el("tbody", {}, rows.map(({ cells, lit }) => el("tr", { class: lit ? "lit" : null }, el("th", { scope: "row" }, cells[0]), cells.slice(1).map((x, k) => cell(x, k === cells.length - 2))))),
-    el("tfoot", {}, el("tr", {}, el("th", { scope: "row", class: "left", colspan: span }, rows.length > 1 ? `sum of ${rows.length}` : "result"), el("td", { id: "total" }, num(sum(step.rows.map((cells) => rows.length && lastNumber(cells)))))))));
-}
+// A table of rows [label, ...numbers], of which those that end with true are marked.
 const lastNumber = (cells) => cells.filter((x) => typeof x === "number").at(-1);
+function sheet(label, head, rows, foot) {
+  const line = (cells) => {
+    const shown = cells.filter((x) => typeof x !== "boolean");
+    const cell = (x, k) => el("td", { class: k === shown.length - 2 && "term" }, typeof x === "number" ? num(x) : x ?? "");
+    return el("tr", { class: cells.at(-1) === true && "lit" }, el("th", { scope: "row" }, shown[0]), shown.slice(1).map(cell));
+  };
+  return el("div", { class: "scroll narrow", tabindex: 0, role: "region", "aria-label": label }, el("table", {}, head && el("thead", {}, el("tr", {}, head.map((x, k) => el("th", { scope: "col", class: !k && "left" }, x)))), el("tbody", {}, rows.map(line)), foot));
+}
+function operands(step) {
+  const total = el("tfoot", {}, el("tr", {}, el("th", { scope: "row", class: "left", colspan: step.head.length - 1 }, step.rows.length > 1 ? `sum of ${step.rows.length}` : "result"), el("td", { id: "total" }, num(sum(step.rows.map(lastNumber))))));
+  const table = sheet("Operands", step.head, step.rows, total);
+  table.id = "operands";
+  return table;
+}
 
 function picture(matrix) {
   const most = Math.max(matrix.rows, matrix.cols), unit = most > 40 ? 6 : most > 20 ? 9 : most > 8 ? 13 : 20;
@@ -343,8 +347,7 @@ function picture(matrix) {
 function matrixView(step) {
   const view = step.matrix;
   if (!view) return el("p", { class: "note" }, "This step has no matrix form of its own.");
-  const all = view.all || [view.left, view.right, view.out];
-  return el("div", { id: "matrix" }, el("h4", {}, "The same number inside the whole, one column a vector as in the lecture"), math(view.formula, true), el("div", { class: "matrices" }, all.map(picture)), el("p", { class: "note" }, "Blue is positive, orange is negative, the deeper the larger. The row and the column whose products add up to the marked cell are framed."));
+  return el("div", { id: "matrix" }, el("h4", {}, "The same number inside the whole, one column a vector as in the lecture"), math(view.formula, true), el("div", { class: "matrices" }, view.all.map(picture)), el("p", { class: "note" }, "Blue is positive, orange is negative, the deeper the larger. The row and the column whose products add up to the marked cell are framed."));
 }
 
 function whatIf(L, s) {
@@ -358,16 +361,15 @@ function whatIf(L, s) {
   const [a, p] = weights(root), [b, q] = weights(1);
   const entropy = (w) => sum(w.filter((x) => x > 0).map((x) => -x * Math.log(x)));
   return el("div", { id: "whatif" }, el("h4", {}, "What if: with and without the division by √d"), el("p", { class: "note" }, `Recomputed on this page from q and k; not minigrad's numbers. The model was trained ${L.scale === 1 ? "without" : "with"} the division.`),
-    el("div", { class: "scroll narrow", tabindex: 0, role: "region", "aria-label": "What if" }, el("table", {}, el("thead", {}, el("tr", {}, ["key j", "α with / √d", "α′ with", "α without", "α′ without"].map((x, k) => el("th", { scope: "col", class: k ? null : "left" }, x)))),
-      el("tbody", {}, range(L.m).map((j) => el("tr", { class: j === s.key ? "lit" : null }, el("th", { scope: "row" }, `“${L.keyNames[j]}” (${j + 1})`), [a[j], p[j], b[j], q[j]].map((x) => el("td", {}, num(x)))))))),
-    el("p", {}, `The entropy of the weights is ${entropy(p).toFixed(3)} with the division and ${entropy(q).toFixed(3)} without: large scores make softmax nearly all or nothing, and little gradient comes through.`));
+    sheet("What if", ["key j", "α with / √d", "α′ with", "α without", "α′ without"], range(L.m).map((j) => [`“${L.keyNames[j]}” (${j + 1})`, a[j], p[j], b[j], q[j], j === s.key])),
+    el("p", {}, `The entropy of the weights is ${entropy(p).toFixed(3)} with the division and ${entropy(q).toFixed(3)} without (0: all on one key; ${Math.log(L.m).toFixed(3)}: evenly spread).`));
 }
 
 function checkMe(step) {
   if (step.side !== "b") return null;
   if (step.check === null) return el("p", { class: "note" }, step.kept ? "Differences of the loss are kept for the first sequence, after training." : "No difference of its own: its parts have been checked.");
   const error = Math.abs(step.check - step.value);
-  return el("div", { class: "check", id: "check" }, el("strong", {}, "Check me."), `Move ${step.moved || "this very number"} by a little h both ways, run the rest of the network in float64, and look at the loss: `, math(row(frac(row(mi("L"), mo("("), mo("+"), mi("h"), mo(")"), mo("−"), mi("L"), mo("("), mo("−"), mi("h"), mo(")")), row(mn(2), mi("h"))), mo("="))), " ",
+  return el("div", { class: "check", id: "check" }, el("strong", {}, "Check me."), `${step.moved || "Move this very number by a little h both ways"}, run the rest of the network in float64, and look at the loss: `, math(row(frac(row(mi("L"), mo("("), mo("+"), mi("h"), mo(")"), mo("−"), mi("L"), mo("("), mo("−"), mi("h"), mo(")")), row(mn(2), mi("h"))), mo("="))), " ",
     el("span", { id: "difference" }, num(step.check)), `; minigrad's gradient is `, num(step.value), `. They differ by ${rough(error)}: `, el("span", { class: error <= 1e-6 ? "good" : "bad" }, error <= 1e-6 ? "they agree." : "they disagree."));
 }
 
@@ -382,14 +384,14 @@ function show(focus) {
   const step = steps[state.step];
   choices(L);
   chips();
-  $("diagram").replaceChildren(diagram(step, Boolean(L.get("output.weight"))));
+  $("diagram").replaceChildren(diagram(step, L.output));
   const total = sum(step.rows.map(lastNumber)), gap = Math.abs(total - step.value);
   const goto = (key) => { const k = steps.findIndex((one) => one.key === key); return k >= 0 && el("button", { type: "button", onclick: () => go(k) }, steps[k].chip); };
   $("step").className = step.side === "b" ? "backward" : "forward";
   add($("step"), []).replaceChildren(...[
     el("h3", { id: "step-title" }, step.title), el("p", {}, step.say), math(step.math, true), operands(step),
     el("p", { class: "result" }, math(row(step.symbol, mo("="))), " ", el("span", { id: "value" }, num(step.value)), el("span", { class: "note" }, step.kept ? `  minigrad's own number; the ${step.rows.length > 1 ? "terms above add up to it" : "result above equals it"}${gap ? `, to ${rough(gap)}` : " exactly"}.` : `  computed on this page from minigrad's numbers${gap ? `; the terms differ from it by ${rough(gap)}` : ""}.`)),
-    step.also && el("details", {}, el("summary", {}, step.also[0]), el("div", { class: "scroll narrow" }, el("table", {}, el("tbody", {}, step.also[1].map(([name, v, lit]) => el("tr", { class: lit ? "lit" : null }, el("th", { scope: "row" }, name), el("td", {}, num(v)))), el("tr", {}, el("th", { scope: "row" }, "sum"), el("td", {}, num(sum(step.also[1].map((one) => one[1]))))))))),
+    step.also && el("details", {}, el("summary", {}, step.also[0]), sheet(step.also[0], null, [...step.also[1], ["sum", sum(step.also[1].map((one) => one[1]))]])),
     checkMe(step),
     step.from.length > 0 && el("p", { class: "links" }, "The operands were made in: ", step.from.map(goto)),
     state.whatif === 1 && whatIf(L, state), state.matrix === 1 && matrixView(step),
@@ -436,9 +438,9 @@ function choices(L) {
     select("weights", "snapshot", unique("snapshot").map((x) => [x, report.snapshots[x]]), at.snapshot, (v) => pick("snapshot", v)),
     select("layer", "layer", unique("layer").map((x) => [x, x]), at.layer, (v) => pick("layer", v)),
     counted("head", "head", range(most.head).map((x) => `${x + 1}`)), counted("query i (asks)", "query", numbered(L.queries)), counted("key j (is asked)", "key", numbered(L.keyNames)),
-    counted("component c", "component", range(most.component).map((x) => `${x + 1}`)), ...(L.whole ? [counted("component d of a", "dim", L.featured.map((d) => `${d + 1}`))] : []));
+    counted("component c", "component", L.components[Math.min(state.head, most.head - 1)].map((c) => `${c + 1}`)), ...(L.whole ? [counted("component d of a", "dim", L.featured.map((d) => `${d + 1}`))] : []));
   if (active && active.startsWith("choose-") && $(active)) $(active).focus();
-  if (!L.whole) add($("choices"), [el("p", { class: "note" }, "For this choice the steps from the scores on are kept; for the first sequence after training, all steps, with components d of the vectors to which the loss is most sensitive.")]);
+  if (!L.whole) add($("choices"), [el("p", { class: "note" }, "For this choice the steps from the scores on are kept; for the first sequence after training, all steps, with those components c and d to which the loss is most sensitive.")]);
 }
 
 function press(key, shift) {
@@ -453,6 +455,70 @@ function press(key, shift) {
   if (action) action();
   return Boolean(action);
 }
+
+// --- attention beside its gradient -------------------------------------------------------------------------------
+const mapped = { probe: start ? walks[start.walk].probe : 0, snapshot: "last", layer: report.layers.at(-1), head: start ? start.head : 0 };
+const KINDS = [["α′, attention", (a) => a], ["∂L/∂α′, its gradient", (a, g) => g], ["α′ · ∂L/∂α′, their product", (a, g) => a * g]];
+function maps() {
+  const t = report.tokens[mapped.probe], name = `${mapped.snapshot}/${mapped.probe}/${mapped.layer}.attn`, A = tensor(name), G = tensor(name + ".grad");
+  const cross = A.shape[2] !== t.queries.length || mapped.layer.endsWith(".cross");
+  const asks = mapped.layer.startsWith("encoder") ? t.keys : t.queries, asked = cross ? t.keys : asks;
+  mapped.head = Math.min(mapped.head, A.shape[0] - 1);
+  const pick = (label, key, options) => el("label", {}, label, el("select", { id: `map-${key}`, onchange: (event) => { mapped[key] = key === "probe" || key === "head" ? Number(event.target.value) : event.target.value; maps(); $(`map-${key}`).focus(); } }, options.map(([v, text]) => el("option", { value: v, selected: String(v) === String(mapped[key]) }, text))));
+  const names = Object.keys(report.snapshots).filter((x) => tensor(`${x}/${mapped.probe}/${mapped.layer}.attn`));
+  $("map-choices").replaceChildren(pick("sequence", "probe", report.tokens.map((one, p) => [p, one.text])), pick("weights", "snapshot", names.map((x) => [x, report.snapshots[x]])), pick("layer", "layer", report.layers.map((x) => [x, x])), pick("head", "head", range(A.shape[0]).map((h) => [h, h + 1])));
+  const grid = ([title, value], k) => {
+    const at = (i, j) => value(A.at(mapped.head, i, j), G ? G.at(mapped.head, i, j) : NaN);
+    const most = Math.max(...range(asks.length).flatMap((i) => range(asked.length).map((j) => Math.abs(at(i, j)))), 1e-300), power = k ? Math.floor(Math.log10(most)) : 0;
+    const cell = (i, j) => {
+      const v = at(i, j), share = Math.round(90 * Math.abs(v) / most);
+      return el("td", { tabindex: i || j ? -1 : 0, "data-at": `${i},${j}`, "aria-label": `${asks[i]} asks ${asked[j]}: ${text(v)}`, style: `background:color-mix(in srgb,var(--${v < 0 ? "minus" : "plus"}) ${share}%,transparent)` }, (v / 10 ** power).toFixed(k ? 1 : 2).replace(/^-(0\.?0*)$/, "$1").replace("-", "−"));
+    };
+    return el("figure", {}, el("h3", { id: `map-${k}` }, title + (power ? `, in units of 1e${power}`.replace("-", "−") : "")), k && !G ? el("p", { class: "note" }, "Gradients are kept before and after training.") :
+      el("div", { class: "scroll narrow" }, el("table", { class: "grid", role: "grid", "aria-labelledby": `map-${k}` }, el("thead", {}, el("tr", {}, el("th", {}, "query (asks) ↓"), el("th", { colspan: asked.length }, "key (is asked) →")), el("tr", {}, el("th", {}), asked.map((x) => el("th", { scope: "col" }, x)))),
+        el("tbody", {}, asks.map((x, i) => el("tr", {}, el("th", { scope: "row" }, x), asked.map((_, j) => cell(i, j))))))));
+  };
+  $("grids").replaceChildren(...KINDS.map(grid));
+}
+$("grids").addEventListener("keydown", (event) => {
+  const cell = event.target.closest("[data-at]");
+  if (!cell) return;
+  const [i, j] = cell.dataset.at.split(",").map(Number), move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  if (event.key === "Enter") return open(i, j);
+  const next = move && cell.closest("table").querySelector(`[data-at="${i + move[0]},${j + move[1]}"]`);
+  if (!next) return;
+  event.preventDefault();
+  cell.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+});
+$("grids").addEventListener("dblclick", (event) => { const cell = event.target.closest("[data-at]"); if (cell) open(...cell.dataset.at.split(",").map(Number)); });
+function open(query, key) {
+  const fits = (w, names) => names.every((name) => w[name] === mapped[name]);
+  const k = [["probe", "layer", "snapshot"], ["probe", "layer"], ["layer"]].map((names) => walks.findIndex((w) => fits(w, names))).find((k) => k >= 0);
+  if (k === undefined) return;
+  Object.assign(state, { walk: k, head: mapped.head, query, key, step: 0 });
+  show();
+  go(steps.findIndex((step) => step.key === "prime"));
+  $("stepper").focus();
+}
+if (report.layers.length) maps(); else $("maps").append(el("p", {}, "This model has no attention."));
+
+// --- small drawings ----------------------------------------------------------------------------------------------
+const cosine = tensor("last/cosine");
+if (cosine) $("cosine").replaceChildren(picture({ name: "cosines in percent", rows: cosine.shape[0], cols: cosine.shape[1], at: (r, k) => cosine.at(r, k) }));
+const sizes = tensor("training/sizes");
+for (const spark of document.querySelectorAll("[data-spark]")) {
+  const [p, measure, low, high] = spark.dataset.spark.split(",").map(Number), n = sizes.shape[0];
+  const point = (t) => { const v = sizes.at(t, measure, p); return `${(1 + 118 * t / Math.max(n - 1, 1)).toFixed(1)},${(24 - 22 * Math.min(Math.max((Math.log10(Math.max(v, 1e-300)) - low) / (high - low), 0), 1)).toFixed(1)}`; };
+  spark.append(svg("svg", { viewBox: "0 0 120 26", width: 120, height: 26, role: "img", "aria-label": spark.dataset.label }, svg("polyline", { class: "curve", points: range(n).map(point).join(" ") })));
+}
+$("download").addEventListener("click", () => {
+  const link = el("a", { href: URL.createObjectURL(new Blob([$("data").textContent], { type: "application/json" })), download: "report.json" });
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
+$("size").textContent = `${Math.round($("data").textContent.length / 1000)} kB of JSON`;
 
 if (start) {
   $("stepper").hidden = false;

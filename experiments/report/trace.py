@@ -6,7 +6,7 @@ Beside the gradients stand central differences of the loss, for the same numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,8 @@ from models.attention_stack import Block
 
 POINTS = ("x", "q", "k", "v", "scores", "attn", "out")
 PATHS = ("query", "key", "value")  # the three ways in which a vector enters the layer
-FEATURED = 4  # components of the vectors whose gradients by way of the weights are kept
+FEATURED = 4  # components of the vectors, and of
+COMPONENTS = 5  # each head's queries, keys and values, of which a report keeps the weights
 STEP, FINE_STEP = 1e-6, 1e-8
 ROWS = 256  # examples with one number moved, computed as one batch
 
@@ -55,8 +56,24 @@ class LayerTrace:
     @property
     def featured(self) -> list[int]:
         """The components of the vectors to which the loss is most sensitive."""
-        size = np.abs(self.grads["x"]).mean(0)
-        return sorted(int(d) for d in np.argsort(-size, kind="stable")[:FEATURED])
+        return _largest(np.abs(self.grads["x"]).mean(0), FEATURED)
+
+    @property
+    def components(self) -> list[list[int]]:
+        """For each head, the components of its queries, keys and values to which the loss is most sensitive."""
+        width = min(self.key_dim, self.values["v"].shape[-1])
+        sizes = [np.abs(self.grads[name][..., :width]).mean(1) for name in ("q", "k", "v")]
+        shares = sum(size / np.maximum(size.sum(-1, keepdims=True), 1e-300) for size in sizes)
+        return [_largest(row, COMPONENTS) for row in np.asarray(shares)]
+
+    def kept(self, array: np.ndarray) -> np.ndarray:
+        """(..., heads * width) as (..., heads, components): those of each head that are kept."""
+        split = array.reshape(*array.shape[:-1], self.heads, -1)
+        return np.stack([split[..., h, own] for h, own in enumerate(self.components)], -2)
+
+
+def _largest(sizes: np.ndarray, count: int) -> list[int]:
+    return sorted(int(i) for i in np.argsort(-sizes, kind="stable")[:count])
 
 
 @dataclass(frozen=True)
@@ -266,35 +283,75 @@ class Differences:
 def check(differences: Differences, layer: LayerTrace) -> dict[str, np.ndarray]:
     """For every gradient that the walk shows, by its name: the difference of the loss that it must equal.
 
-    Of vectors of width dim only the featured components. `rows` is the slope when a query's weights are all scaled by
-    1 + h (which is the sum that softmax's gradient subtracts), `shifts` when h is added to all its scores (0).
+    Of q, k, v and b the kept components of each head, of vectors of width dim the featured ones. `rows` is the slope
+    when a query's weights are all scaled by 1 + h (which is the sum that softmax's gradient subtracts), `shifts` when h
+    is added to all its scores (0).
     """
-    found = {name: _each(differences, name, layer.values[name]) for name in ("q", "k", "v", "scores", "attn", "b")}
+    found = {name: _each(differences, name, layer.values[name]) for name in ("scores", "attn")}
+    for name in ("q", "k", "v", "b"):
+        found[name] = _each(differences, name, layer.values[name], kept_places(layer, name))
     attn = layer.values["attn"]
     rows = np.zeros((attn[..., 0].size, *attn.shape))
     for r, (h, i) in enumerate(np.ndindex(attn.shape[:2])):
         rows[r, h, i] = 1
     found["rows"] = differences.slopes("attn", rows * attn).reshape(attn.shape[:2])
     found["shifts"] = differences.slopes("scores", rows).reshape(attn.shape[:2])
-    featured = layer.featured
     for name in ("x", "out", "input"):
         if name in layer.values:
-            found[name] = _each(differences, name, layer.values[name], featured)
+            found[name] = _each(differences, name, layer.values[name], featured_places(layer, name))
     for path, point in zip(PATHS, ("q", "k", "v")):
-        found[f"{path}.weight"] = _by_weight(differences, layer, path, point, featured)
-        found[path] = _by_path(differences, layer, path, point, featured)
+        found[f"{path}.weight"] = _by_weight(differences, layer, path, point)
+        found[path] = _by_path(differences, layer, path, point)
     if "table" in layer.weights:
         found["table"] = _by_distance(differences, layer)
     return found
 
 
-def _each(
-    differences: Differences, point: str, value: np.ndarray, components: Sequence[int] | None = None
-) -> np.ndarray:
-    """A slope for every number of a value, or for some components of its vectors."""
-    places = np.arange(value.size).reshape(value.shape)
-    if components is not None:
-        places = places[..., list(components)]
+def _places(value: np.ndarray) -> np.ndarray:
+    return np.arange(value.size).reshape(value.shape)
+
+
+def kept_places(layer: LayerTrace, name: str) -> np.ndarray:
+    """Where in the flattened q, k or v (heads, n, components), or b (n, heads, components), the kept numbers stand."""
+    places = _places(layer.values[name])
+    if name == "b":
+        return layer.kept(places)
+    return np.stack([places[h][:, own] for h, own in enumerate(layer.components)])
+
+
+def featured_places(layer: LayerTrace, name: str) -> np.ndarray:
+    """Where in the flattened vectors (n, featured) the featured components stand."""
+    return _places(layer.values[name])[:, layer.featured]
+
+
+def largest_gap(layer: LayerTrace, found: Mapping[str, np.ndarray]) -> float:
+    """The largest difference between what `check` found and the gradients that backward computed."""
+    return max(float(np.abs(array - gradient_of(layer, name)).max()) for name, array in found.items())
+
+
+def gradient_of(layer: LayerTrace, name: str) -> np.ndarray:
+    """The gradient that an entry of `check` must equal."""
+    gradient: np.ndarray
+    if name == "rows":
+        gradient = (layer.values["attn"] * layer.grads["attn"]).sum(-1)
+    elif name == "shifts":
+        gradient = layer.grads["scores"].sum(-1)
+    elif name == "table":
+        gradient = layer.weight_grads[name]
+    elif name.endswith(".weight"):
+        gradient = layer.kept(layer.weight_grads[name.removesuffix(".weight")][layer.featured])
+    elif name in ("x", "out", "input", *PATHS):
+        gradient = layer.grads[name][:, layer.featured]
+    elif name in ("q", "k", "v", "b"):
+        gradient = layer.grads[name].reshape(-1)[kept_places(layer, name)]
+    else:
+        gradient = layer.grads[name]
+    return gradient
+
+
+def _each(differences: Differences, point: str, value: np.ndarray, places: np.ndarray | None = None) -> np.ndarray:
+    """A slope for every number of a value, or for those at some places of the flattened value."""
+    places = _places(value) if places is None else places
     directions = np.zeros((places.size, value.size))
     directions[np.arange(places.size), places.ravel()] = 1
     return differences.slopes(point, directions.reshape(-1, *value.shape)).reshape(places.shape)
@@ -305,28 +362,27 @@ def _source(layer: LayerTrace, path: str) -> np.ndarray:
     return layer.values["x" if path == "query" else "context"]
 
 
-def _by_weight(
-    differences: Differences, layer: LayerTrace, path: str, point: str, featured: Sequence[int]
-) -> np.ndarray:
-    """(featured, heads * width): W moved at [d, c] by h moves component c of every vector a's projection by h a[d]."""
+def _by_weight(differences: Differences, layer: LayerTrace, path: str, point: str) -> np.ndarray:
+    """(featured, heads, components): W moved at [d, c] by h moves component c of every projection by h a[d]."""
     heads, n, width = layer.values[point].shape
-    source = _source(layer, path)
-    directions = np.zeros((len(featured), heads, width, heads, n, width))
-    for f, d in enumerate(featured):
-        for h, c in np.ndindex(heads, width):
-            directions[f, h, c, h, :, c] = source[:, d]
+    source, kept = _source(layer, path), layer.components
+    directions = np.zeros((len(layer.featured), heads, len(kept[0]), heads, n, width))
+    for f, d in enumerate(layer.featured):
+        for h, own in enumerate(kept):
+            for k, c in enumerate(own):
+                directions[f, h, k, h, :, c] = source[:, d]
     flat = directions.reshape(-1, heads, n, width)
-    return differences.slopes(point, flat).reshape(len(featured), heads * width)
+    return differences.slopes(point, flat).reshape(directions.shape[:3])
 
 
-def _by_path(differences: Differences, layer: LayerTrace, path: str, point: str, featured: Sequence[int]) -> np.ndarray:
+def _by_path(differences: Differences, layer: LayerTrace, path: str, point: str) -> np.ndarray:
     """(n, featured): a vector's component moved in the eyes of one projection alone."""
     heads, n, width = layer.values[point].shape
-    rows = layer.weights[path][list(featured)].reshape(len(featured), heads, width)
-    directions = np.zeros((n, len(featured), heads, n, width))
+    rows = layer.weights[path][layer.featured].reshape(-1, heads, width)
+    directions = np.zeros((n, len(rows), heads, n, width))
     for i in range(n):
         directions[i, :, :, i] = rows
-    return differences.slopes(point, directions.reshape(-1, heads, n, width)).reshape(n, len(featured))
+    return differences.slopes(point, directions.reshape(-1, heads, n, width)).reshape(n, len(rows))
 
 
 def distances(n_query: int, n_key: int, clip: int) -> np.ndarray:

@@ -25,7 +25,7 @@ AXES = {
     "out": ("query", "dim"),
 }
 CENTRE = ("q", "k", "v", "scores", "attn", "b")  # what the walk from the scores on needs
-BUDGET = 330_000  # bytes of the file for these tensors
+BUDGET = 275_000  # bytes of the file for these tensors
 SMALLEST = 900_000  # what the first of them may take, lest there be nothing to walk through
 
 
@@ -46,6 +46,7 @@ class Walk:
         self.labels, self.tensors = labels, tensors
         self.walks: list[dict[str, Any]] = []
         self.losses: dict[str, dict[str, Any]] = {}
+        self.differences: list[float] = []  # for each layer, how far gradients and differences of the loss are apart
         self.traces = {
             (snapshot, p): trace.trace(model, weights[snapshot], probe, smoothing)
             for snapshot in ("last", "first")
@@ -58,8 +59,6 @@ class Walk:
             (False, "first", 0),
             (False, "last", 1),
             (False, "last", 2),
-            (False, "first", 1),
-            (False, "first", 2),
         ):
             for path in reversed(paths):
                 if (snapshot, p) in self.traces:
@@ -82,10 +81,12 @@ class Walk:
                 self._model, self._weights[snapshot], self._probes[p], self._smoothing, layer
             )
             found = trace.check(differences, layer)
+            self.differences.append(trace.largest_gap(layer, found))
             for name, array in found.items():
                 arrays[f"{snapshot}/{p}/{layer.path}.{name}.fd"] = (array.astype(np.float32), ("",) * array.ndim)
         for name, (array, axes) in arrays.items():
-            self.tensors.add(name, array, axes)
+            if name not in self.tensors.packed:
+                self.tensors.add(name, array, axes)
         self.walks.append(
             {
                 "snapshot": snapshot,
@@ -99,6 +100,7 @@ class Walk:
                 "clip": layer.clip,
                 "residual": layer.residual,
                 "featured": layer.featured,
+                "components": layer.components if whole else [list(range(layer.key_dim))] * layer.heads,
                 "whole": whole,
                 "output": "output" in layer.weights,
             }
@@ -142,21 +144,21 @@ class Walk:
             **{f"{path}.grad": layer.grads[path] for path in trace.PATHS},
         }
         if layer.norm is not None:
-            few |= {
-                "input": layer.values["input"],
-                "input.grad": layer.grads["input"],
-                "norm.grad": layer.grads["norm"],
-            }
+            few |= {"input": layer.values["input"]}
+            few |= {"input.grad": layer.grads["input"], "norm.grad": layer.grads["norm"]}
         for name, array in few.items():
             arrays[f"{here}.{name}"] = np.ascontiguousarray(array[:, featured]), ("vector", "featured")
-        for name, array in layer.weights.items():
-            if name != "table":
-                axes = ("in", "out")
-                arrays[f"{snapshot}/{layer.path}.{name}.weight"] = array.astype(np.float32), axes
+        shared = f"{snapshot}/{layer.path}"
         for path in trace.PATHS:
-            rows = layer.weight_grads[path][featured]
-            arrays[f"{here}.{path}.weight.grad"] = np.ascontiguousarray(rows), ("featured", "out")
-        return {name: item for name, item in arrays.items() if name not in self.tensors.packed}
+            weight, grad = layer.weights[path].astype(np.float32), layer.weight_grads[path][featured]
+            arrays[f"{shared}.{path}.weight"] = layer.kept(weight), ("dim", "head", "component")
+            arrays[f"{here}.{path}.weight.grad"] = layer.kept(grad), ("featured", "head", "component")
+            arrays[f"{here}.{path}.rows"] = weight[featured], ("featured", "head and component")
+        if "output" in layer.weights:
+            weight = layer.weights["output"].astype(np.float32)
+            arrays[f"{shared}.output.weight"] = layer.kept(weight.T), ("dim", "head", "component")
+            arrays[f"{here}.output.columns"] = weight[:, featured], ("head and component", "featured")
+        return arrays
 
     def start(self) -> dict[str, Any] | None:
         """Where the walk begins: the last vector whose name another one has too, and the head that is surest of it."""

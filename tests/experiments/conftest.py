@@ -15,6 +15,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.data import english, numerals, speakers
+from experiments.report import build
 
 ROOT = Path(__file__).parents[2]
 SHAPE = ("--dim", "8", "--heads", "2", "--blocks", "1", "--hidden", "8")
@@ -114,10 +115,16 @@ def finished(files, tmp_path_factory):
 
 @contextlib.contextmanager
 def without_pictures():
-    """Within it matplotlib cannot be imported."""
+    """Within it matplotlib cannot be imported, and reports are empty: both take longer than a small training."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib", None)
+        patch.setattr(build, "write", lambda run, *rest: run.write_text(build.NAME, ""))
         yield
+
+
+@pytest.fixture(name="without_pictures", scope="session")
+def without_pictures_fixture():
+    return without_pictures
 
 
 @pytest.fixture

@@ -21,6 +21,10 @@ from minigrad import saving
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 # Everything that a checkpoint has to hold: dropout, hidden words, averaged weights, a schedule, early stopping.
 WORDS = ("--dropout", "0.3", "--word-dropout", "0.3", "--average", "0.9", "--decay", "cosine", "--patience", "1000")
+BARE = (
+    "sys.modules['matplotlib'] = None; from experiments.report import build; "
+    "build.write = lambda run, *rest: run.write_text(build.NAME, '')"
+)
 
 
 def state_of(path):
@@ -71,11 +75,10 @@ def command(files, shape):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(command, call, tmp_path_factory):
+def uninterrupted(command, call, tmp_path_factory, without_pictures):
     """What those runs come to when nobody stops them."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "matplotlib", None)
+    with without_pictures():
         for name, words in command.items():
             done = call(*words, "--out", folder / name)
             assert done.status == 0, done.err
@@ -83,8 +86,8 @@ def uninterrupted(command, call, tmp_path_factory):
 
 
 def start(argv, environment, folder):
-    """A process without matplotlib, whose import would be most of its time."""
-    program = "import sys; sys.modules['matplotlib'] = None; from experiments.cli import main; main(sys.argv[1:])"
+    """A process without pictures and reports, which would be most of its time."""
+    program = f"import sys; {BARE}; from experiments.cli import main; main(sys.argv[1:])"
     words = [sys.executable, "-c", program, *argv]
     return subprocess.Popen(
         words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -194,7 +197,7 @@ def test_killed_in_the_midst_of_writing(n, files, shape, tmp_path, call, environ
     words = [str(w) for w in ("per-vector", "--train", files / "test.conllu", *shape, *WORDS, "--epochs", 2)]
     assert call(*words, "--out", tmp_path / "whole").status == 0
     program = (
-        "import os, sys; sys.modules['matplotlib'] = None; real, calls = os.fsync, []\n"
+        f"import os, sys; {BARE}; real, calls = os.fsync, []\n"
         "def fsync(file):\n"
         "    calls.append(file)\n"
         f"    os.kill(os.getpid(), 9) if len(calls) == {n} else real(file)\n"
