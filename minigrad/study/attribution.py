@@ -89,7 +89,9 @@ def integrated_gradients(
 
     Sundararajan, Taly and Yan 2017, arXiv:1703.01365, equation 1. The attributions add up to f(x) - f(baseline)
     (completeness); how far they do not is returned with them, and tells whether there were enough `steps`. The mean is
-    a Gauss-Legendre quadrature, exact for polynomials up to the degree 2 steps - 1. baseline: broadcast to x.
+    a Gauss-Legendre quadrature, exact for polynomials up to the degree 2 steps - 1. baseline: broadcast to x. Where x
+    is normalised (layer norm), 0 is a bad one: on the line from there f jumps at its very beginning, between the steps;
+    take another point, the mean of many vectors.
 
     >>> integrated_gradients(lambda x: (x**2).sum((1, 2)), np.array([[[1.0], [2.0]]]), steps=1)
     IntegratedGradients(attributions=array([[1., 4.]]), completeness_error=array([0.]))

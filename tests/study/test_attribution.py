@@ -90,6 +90,16 @@ def test_integrated_gradients_of_a_model():
     assert np.count_nonzero(found.attributions[~valid]) == 0
 
 
+def test_the_completeness_error_tells_a_bad_baseline():
+    rng = np.random.default_rng(15)
+    x, w = rng.standard_normal((3, 4, 5)), rng.standard_normal((4, 5))
+    f = lambda x: (mg.layer_norm(x, eps=1e-12) * w).sum((1, 2))  # noqa: E731
+    jumps = study.integrated_gradients(f, x).completeness_error
+    np.testing.assert_allclose(jumps, -f(x).data, rtol=1e-3)  # all of it happens at the start
+    elsewhere = study.integrated_gradients(f, x, x.mean((0, 1)) + 0.1, steps=64).completeness_error
+    assert np.all(np.abs(elsewhere) < 1e-3)
+
+
 @pytest.mark.parametrize("baseline", [0.0, np.array([0.5, -1.0, 2.0])])
 def test_leave_one_out(baseline):
     f, x, valid = explained(np.random.default_rng(4))
