@@ -18,9 +18,9 @@ from minigrad.threads import get_num_threads, spread
 Part = Callable[[Any], Any]
 Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | blockwise.Residual
 
-# From this many scores on, and this many keys a row, they are computed block by block and never kept: about where that
-# begins to take less time than passes over arrays that no cache holds (16 MB of float32).
-LONG, LONG_ROW = 2**22, 512
+# From this many scores on, and this many keys a row, they are computed block by block and never kept: where recomputing
+# them takes no longer than passes over arrays that the second-level cache does not hold (4 MiB of float32).
+LONG, LONG_ROW = 2**20, 512
 
 # From this many multiplications on the batch is spread over threads: a tenth of a millisecond, where waking a thread
 # takes a thirtieth. BLAS's own threads, which meet after every one of the small products, gain less.
@@ -175,11 +175,11 @@ class _Pieces:
 
         spread(run, self._slices)
 
-    def _part(self, piece: slice, x: np.ndarray | None) -> np.ndarray | None:
+    def _part(self, piece: slice, x: Any) -> Any:
         if x is None or x.ndim < -self._axis or x.shape[self._axis] == 1:
             return x
-        after = (slice(None),) * (-self._axis - 1)
-        return x[(Ellipsis, piece, *after)]
+        index = (Ellipsis, piece, *(slice(None),) * (-self._axis - 1))
+        return x[index]
 
 
 def _pieces(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: np.ndarray | None) -> _Pieces | None:
