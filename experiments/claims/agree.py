@@ -86,8 +86,8 @@ class Agreement:
     through: float
 
 
-def agreement(layers: int, seed: int, steps: int = 300, count: int = 300) -> Agreement:
-    """Of a newly trained model."""
+def trained(layers: int, seed: int, steps: int, count: int) -> tuple[Classifier, tuple[np.ndarray, ...]]:
+    """A model, and ids, valid and labels to test it on."""
     mg.seed(seed)
     task = Sentences(np.random.default_rng(seed))
     model = Classifier(layers)
@@ -97,7 +97,12 @@ def agreement(layers: int, seed: int, steps: int = 300, count: int = 300) -> Agr
         return nn.cross_entropy(model(ids, valid=valid), labels)
 
     fit(model.parameters(), loss, steps=steps, lr=3e-3)
-    ids, valid, labels = task.draw(count)
+    return model, task.draw(count)
+
+
+def agreement(layers: int, seed: int, steps: int = 300, count: int = 300) -> Agreement:
+    """Of a newly trained model."""
+    model, (ids, valid, labels) = trained(layers, seed, steps, count)
     with mg.no_grad():
         accuracy = (model(ids, valid=valid).numpy().argmax(-1) == labels).mean()
     x, logit = from_point(model, "embedding", lambda: model(ids, valid=valid)[:, 1])
@@ -108,7 +113,7 @@ def agreement(layers: int, seed: int, steps: int = 300, count: int = 300) -> Agr
     return Agreement(float(accuracy), *map(float, taus))
 
 
-ENCODERS = {"projection": 0, "one self-attention layer": 1, "two": 2}
+ENCODERS = {"projection": 0, "one self-attention layer": 1, "two layers": 2}
 Taus = dict[str, np.ndarray]  # by encoder, one for each seed
 
 
@@ -142,7 +147,7 @@ def _figure(panels: dict[str, Taus]) -> Any:
             ax.hlines(values.mean(), i - 0.2, i + 0.2, color="black")
             ax.text(i + 0.25, values.mean(), f"{values.mean():.2f}", va="center", fontsize=9)
         ax.axhline(0, color="black", linestyle=":", linewidth=1)
-        ax.set_xticks(range(len(taus)), list(taus), fontsize=9)
+        ax.set_xticks(range(len(taus)), [name.replace(" ", "\n", 1) for name in taus], fontsize=9)
         ax.set_xlim(-0.5, len(taus) - 0.3)
         ax.set_ylim(-0.4, 1)
         ax.set_title(title, fontsize=10)

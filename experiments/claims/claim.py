@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class Claim:
                 "name": self.name,
                 "claim": check.what,
                 "source": self.source,
-                "value": float(check.value),
+                "value": float(check.value) if math.isfinite(check.value) else None,  # JSON has no NaN
                 "threshold": check.threshold,
                 "passed": bool(check.passed),
             }

@@ -127,8 +127,8 @@ def measure(seed: int = 0, steps: int = 300) -> Outcome:
         s = scores[name]
         checks += [
             Check(f"{name}: accuracy on the two `saw`", s.accuracy, "=", 0.5),
-            Check(f"{name}: largest difference between their logits", s.difference, "<=", 1e-12),
-            Check(f"{name}: cross-entropy on them (ln 2 at best)", s.cross_entropy, ">=", 0.693),
+            Check(f"{name}: largest difference between the logits of the two `saw`", s.difference, "<=", 1e-12),
+            Check(f"{name}: cross-entropy on the two `saw` (ln 2 at best)", s.cross_entropy, ">=", 0.693),
         ]
     for name, relation, bound in (
         ("FC with positions", "<=", 0.95),

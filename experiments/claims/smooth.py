@@ -107,7 +107,7 @@ def _figure(smoothed: Curve, hard: Curve, gap: float, floor: float) -> Any:
         ax.set_ylabel(label)
         ax.spines[["top", "right"]].set_visible(False)
     axes[0, 0].text(1, gap, "ln(K(1-e)/e + 1)", va="bottom", fontsize=8)
-    axes[0, 1].text(STEPS, floor, "entropy of the smoothed labels", ha="right", va="bottom", fontsize=8)
+    axes[0, 1].text(STEPS, 0.9 * floor, "entropy of the smoothed labels", ha="right", va="top", fontsize=8)
     axes[0, 1].set_yscale("log")
     axes[0, 0].legend(fontsize=8, frameon=False)
     return figure
