@@ -413,9 +413,13 @@ def _claims(argv: list[str]) -> None:
 def _report(argv: list[str]) -> None:
     parser = _Parser(prog="python -m experiments report", description="Write a finished run's report.html anew.")
     parser.add_argument("run", type=Path, help="the run's directory")
-    run = Run.open(parser.parse_args(argv).run)
+    parser.add_argument("--claims", type=Path, metavar="RUN", help="a run of the claims, whose table is to stand in it")
+    options = parser.parse_args(argv)
+    run = Run.open(options.run)
     config = _config_of(run)
     _one_model(run, config)
+    if options.claims is not None:
+        run.write_text(report.CLAIMS, (options.claims / report.CLAIMS).read_text(encoding="utf-8"))
     print(_write_report(run, config, _labeller(run, config).model, run.read_json("result.json")))
 
 

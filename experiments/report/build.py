@@ -120,7 +120,7 @@ class Report:
             "walks": self.walk.walks,
             "losses": self.walk.losses,
             "start": self.walk.start(),
-            "layers": sorted({name.split("/")[2].removesuffix(".attn") for name in watched}),
+            "layers": {path: _who_asks(path) for path in sorted({name.split("/")[2][:-5] for name in watched})},
             "samples": None if self.samples is None else _samples(self.samples),
             "attribution": [_attribution(one) for one in self.attributions],
             "gradcheck": [_checked(one) for one in self.checked],
@@ -160,7 +160,7 @@ class Report:
             "samples": panels.samples(self.samples),
             "attribution": panels.attributions(self.attributions),
             "gradcheck": panels.gradcheck(self.checked, self.curve),
-            "graph": panels.graph(self.graph, self.data["layers"][-1] if self.data["layers"] else None),
+            "graph": panels.graph(self.graph, measures.last_layer(self.model)),
             "reproduce": panels.reproduce(self.said),
             "data": as_json(self.data),
         }
@@ -182,6 +182,12 @@ def _tokens(example: Examples) -> dict[str, Any]:
     names = {"queries": example.queries[0], "keys": example.keys[0], "answers": example.answers[0]}
     shown = [name for name in example.keys[0] if not name.startswith("(")]
     return {"text": " ".join(shown[:12]) + (" …" if len(shown) > 12 else ""), **names}
+
+
+def _who_asks(path: str) -> dict[str, str]:
+    """Which of a probe's names are those of a layer's queries, and which those of its keys."""
+    own = "keys" if path.startswith("encoder") else "queries"
+    return {"asks": own, "asked": "keys" if path.endswith(".cross") else own}
 
 
 def _samples(found: measures.Samples) -> dict[str, Any]:

@@ -62,9 +62,8 @@ const math = (x, block) => { const t = document.createElement("template"); t.inn
 const walks = report.walks, start = report.start;
 const state = { step: 0, walk: 0, head: 0, query: 0, key: 0, component: 0, dim: 0, matrix: 0, whatif: 0, ...start };
 const limits = () => {
-  const w = walks[state.walk], t = report.tokens[w.probe];
-  const keys = w.cross ? t.keys : t.queries;
-  return { walk: walks.length, head: w.heads, query: t.queries.length, key: keys.length, component: w.components[0].length, dim: w.featured.length, matrix: 2, whatif: 2 };
+  const w = walks[state.walk], t = report.tokens[w.probe], names = report.layers[w.layer];
+  return { walk: walks.length, head: w.heads, query: t[names.asks].length, key: t[names.asked].length, component: w.components[0].length, dim: w.featured.length, matrix: 2, whatif: 2 };
 };
 const wrap = (x, n) => ((x % n) + n) % n;
 function fromHash() {
@@ -84,11 +83,11 @@ function here() {
   const w = walks[state.walk], t = report.tokens[w.probe];
   const own = `${w.snapshot}/${w.probe}/${w.layer}.`, shared = `${w.snapshot}/${w.layer}.`;
   const get = (name) => tensor(own + name) || tensor(shared + name);
-  const n = t.queries.length, keys = w.cross ? t.keys : t.queries, m = keys.length;
+  const queries = t[report.layers[w.layer].asks], keyNames = t[report.layers[w.layer].asked], n = queries.length, m = keyNames.length;
   const width = get("v").shape[2];
   const distance = (i, j) => Math.min(Math.max(j - i - (m - n), -w.clip), w.clip) + w.clip;
   const hidden = (h, i, j) => get("attn").at(h, i, j) === 0;
-  return { ...w, t, get, n, m, width, distance, hidden, queries: t.queries, keyNames: keys, loss: report.losses[`${w.snapshot}/${w.probe}`] };
+  return { ...w, t, get, n, m, width, distance, hidden, queries, keyNames, labelled: t.queries, loss: report.losses[`${w.snapshot}/${w.probe}`] };
 }
 
 // --- the steps ---------------------------------------------------------------------------------------------------
@@ -183,7 +182,7 @@ function stepsOf(L, s) {
     say: "What the rest of the network makes of it: the cross-entropy of each label, divided by their number. Everything backward asks: how would this one number change?",
     math: row(mi("L"), mo("="), frac(mn(1), mi("N")), big("t", sub("ℓ", "t"))),
     head: ["label of", "right", "said", "its probability", "share of the loss"],
-    rows: L.loss.shares.map((share, t) => [L.loss.places[t] < 0 ? "the whole" : (L.queries[L.loss.places[t]] || ""), L.loss.right[t], L.loss.said[t], L.loss.probability[t], share]),
+    rows: L.loss.shares.map((share, t) => [L.loss.places[t] < 0 ? "the whole" : L.labelled[L.loss.places[t]], L.loss.right[t], L.loss.said[t], L.loss.probability[t], share]),
     value: L.loss.loss, symbol: mi("L"), from: ["b"],
   });
 
@@ -457,16 +456,15 @@ function press(key, shift) {
 }
 
 // --- attention beside its gradient -------------------------------------------------------------------------------
-const mapped = { probe: start ? walks[start.walk].probe : 0, snapshot: "last", layer: report.layers.at(-1), head: start ? start.head : 0 };
+const mapped = { probe: start ? walks[start.walk].probe : 0, snapshot: "last", layer: start ? walks[start.walk].layer : Object.keys(report.layers).at(-1), head: start ? start.head : 0 };
 const KINDS = [["α′, attention", (a) => a], ["∂L/∂α′, its gradient", (a, g) => g], ["α′ · ∂L/∂α′, their product", (a, g) => a * g]];
 function maps() {
   const t = report.tokens[mapped.probe], name = `${mapped.snapshot}/${mapped.probe}/${mapped.layer}.attn`, A = tensor(name), G = tensor(name + ".grad");
-  const cross = A.shape[2] !== t.queries.length || mapped.layer.endsWith(".cross");
-  const asks = mapped.layer.startsWith("encoder") ? t.keys : t.queries, asked = cross ? t.keys : asks;
+  const names = report.layers[mapped.layer], asks = t[names.asks], asked = t[names.asked];
   mapped.head = Math.min(mapped.head, A.shape[0] - 1);
   const pick = (label, key, options) => el("label", {}, label, el("select", { id: `map-${key}`, onchange: (event) => { mapped[key] = key === "probe" || key === "head" ? Number(event.target.value) : event.target.value; maps(); $(`map-${key}`).focus(); } }, options.map(([v, text]) => el("option", { value: v, selected: String(v) === String(mapped[key]) }, text))));
-  const names = Object.keys(report.snapshots).filter((x) => tensor(`${x}/${mapped.probe}/${mapped.layer}.attn`));
-  $("map-choices").replaceChildren(pick("sequence", "probe", report.tokens.map((one, p) => [p, one.text])), pick("weights", "snapshot", names.map((x) => [x, report.snapshots[x]])), pick("layer", "layer", report.layers.map((x) => [x, x])), pick("head", "head", range(A.shape[0]).map((h) => [h, h + 1])));
+  const kept = Object.keys(report.snapshots).filter((x) => tensor(`${x}/${mapped.probe}/${mapped.layer}.attn`));
+  $("map-choices").replaceChildren(pick("sequence", "probe", report.tokens.map((one, p) => [p, one.text])), pick("weights", "snapshot", kept.map((x) => [x, report.snapshots[x]])), pick("layer", "layer", Object.keys(report.layers).map((x) => [x, x])), pick("head", "head", range(A.shape[0]).map((h) => [h, h + 1])));
   const grid = ([title, value], k) => {
     const at = (i, j) => value(A.at(mapped.head, i, j), G ? G.at(mapped.head, i, j) : NaN);
     const most = Math.max(...range(asks.length).flatMap((i) => range(asked.length).map((j) => Math.abs(at(i, j)))), 1e-300), power = k ? Math.floor(Math.log10(most)) : 0;
@@ -502,7 +500,7 @@ function open(query, key) {
   go(steps.findIndex((step) => step.key === "prime"));
   $("stepper").focus();
 }
-if (report.layers.length) maps(); else $("maps").append(el("p", {}, "This model has no attention."));
+if (Object.keys(report.layers).length) maps(); else $("maps").append(el("p", {}, "This model has no attention."));
 
 // --- small drawings ----------------------------------------------------------------------------------------------
 const cosine = tensor("last/cosine");

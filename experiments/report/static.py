@@ -21,7 +21,8 @@ def walk(data: Mapping[str, Any]) -> Html:
     start, own = data["start"], data["walks"][data["start"]["walk"]]
     tokens = data["tokens"][own["probe"]]
     i, h = start["query"], start["head"]
-    keys = [f"“{name}” ({j + 1})" for j, name in enumerate(tokens["keys"] if own["cross"] else tokens["queries"])]
+    named = data["layers"][own["layer"]]
+    keys = [f"“{name}” ({j + 1})" for j, name in enumerate(tokens[named["asked"]])]
 
     def get(name: str) -> np.ndarray:
         return unpack(data["tensors"][f"{own['snapshot']}/{own['probe']}/{own['layer']}.{name}"])
@@ -33,7 +34,7 @@ def walk(data: Mapping[str, Any]) -> Html:
     gain, back = get("attn.grad")[h, i], get("scores.grad")[h, i]
     width = answers.shape[1]
     b, back_b = (get(name)[i, h * width : (h + 1) * width] for name in ("b", "b.grad"))
-    who = f"“{tokens['queries'][i]}” ({i + 1})"
+    who = f"“{tokens[named['asks']][i]}” ({i + 1})"
     root = " / √d" if own["scale"] != 1 else ""
     return join(
         tag(

@@ -165,7 +165,8 @@ class Walk:
         if not self.walks:
             return None
         first = self.walks[0]
-        names = self._probes[first["probe"]].queries[0]
+        probe = self._probes[first["probe"]]
+        names = probe.keys[0] if first["layer"].startswith("encoder") else probe.queries[0]
         twice = [i for i, name in enumerate(names) if names.count(name) > 1]
         query = twice[-1] if twice else len(names) - 1
         attn = next(
