@@ -1,4 +1,4 @@
-"""docs/tutorial.md is run as a doctest; here it is seen to that all code in it is, and that its links lead somewhere."""
+"""docs/tutorial.md is run as a doctest; here it is seen to that all code in it is, and that links lead somewhere."""
 
 import doctest
 import re
