@@ -111,13 +111,17 @@ class PerVectorTask(Task):
         lengths = [len(ids) for ids in self._ids]
         return batching.buckets(lengths, max_tokens=s.max_tokens, batch_size=s.batch_size, rng=rng)
 
-    def loss(self, batch: np.ndarray, rng: np.random.Generator) -> mg.Tensor:
+    def arrays(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray | None, ...]:
+        """Feature ids, labels, which of these are words', and which vectors are real."""
         ids, valid = batching.pad([self._ids[i] for i in batch])
         labels, _ = batching.pad([self._labels[i] for i in batch])
         words = valid & (labels >= 0)  # not the begin and end symbols
         hidden = words & (rng.random(valid.shape) < self.settings.word_dropout)
         features = self.labeller.features
         ids[hidden, features.word_column] = features.unknown_word
+        return ids, labels, words, batching.unless_full(valid)
+
+    def loss(self, ids: Any, labels: Any, words: Any, valid: Any) -> mg.Tensor:
         logits = self.model(ids, valid=valid)
         return nn.cross_entropy(logits, labels, mask=words, label_smoothing=self.settings.label_smoothing)
 

@@ -132,13 +132,17 @@ class Seq2SeqTask(Task):
         lengths = [len(source) + len(target) for source, target in zip(self._source, self._target)]
         return batching.buckets(lengths, max_tokens=s.max_tokens, batch_size=s.batch_size, rng=rng)
 
-    def loss(self, batch: np.ndarray, rng: np.random.Generator) -> mg.Tensor:
+    def arrays(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray | None, ...]:
+        """Source ids, what the decoder reads, what it is to say, and which symbols of source and target are real."""
         source, source_valid = batching.pad([self._source[i] for i in batch])
         target, target_valid = batching.pad([self._target[i] for i in batch])
         # The decoder reads all but the last symbol, and is to say all but the first.
-        logits = self.model(source, target[:, :-1], source_valid=source_valid, target_valid=target_valid[:, 1:])
-        smoothing = self.settings.label_smoothing
-        return nn.cross_entropy(logits, target[:, 1:], mask=target_valid[:, 1:], label_smoothing=smoothing)
+        valid = batching.unless_full(source_valid), batching.unless_full(target_valid[:, 1:])
+        return source, target[:, :-1], target[:, 1:], *valid
+
+    def loss(self, source: Any, read: Any, said: Any, source_valid: Any, target_valid: Any) -> mg.Tensor:
+        logits = self.model(source, read, source_valid=source_valid, target_valid=target_valid)
+        return nn.cross_entropy(logits, said, mask=target_valid, label_smoothing=self.settings.label_smoothing)
 
     def evaluate(self, split: str) -> Metrics:
         """Word error rate (sequences not wholly right), phone error rate (edits per symbol), exact match."""

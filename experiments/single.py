@@ -131,11 +131,15 @@ class SingleTask(Task):
         lengths = [len(frames) for frames in self.splits["train"].sequences]
         return batching.buckets(lengths, max_tokens=s.max_tokens, batch_size=s.batch_size, rng=rng)
 
-    def loss(self, batch: np.ndarray, rng: np.random.Generator) -> mg.Tensor:
+    def arrays(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray | None, ...]:
+        """Frames, labels, and which frames are real."""
         sequences = self.splits["train"].sequences
         x, valid = batching.pad([self.labeller.prepare(sequences[i], rng) for i in batch])
+        return x, self._labels[batch], batching.unless_full(valid)
+
+    def loss(self, x: Any, labels: Any, valid: Any) -> mg.Tensor:
         logits = self.model(x, valid=valid)
-        return nn.cross_entropy(logits, self._labels[batch], label_smoothing=self.settings.label_smoothing)
+        return nn.cross_entropy(logits, labels, label_smoothing=self.settings.label_smoothing)
 
     def evaluate(self, split: str) -> Metrics:
         data = self.splits[split]

@@ -73,8 +73,12 @@ class Task(ABC):
         """One epoch's batches, as indices of training examples."""
 
     @abstractmethod
-    def loss(self, batch: np.ndarray, rng: np.random.Generator) -> mg.Tensor:
-        """The mean loss of a batch, recorded."""
+    def arrays(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray | None, ...]:
+        """The arguments of loss() for a batch, in which examples may be changed at random."""
+
+    @abstractmethod
+    def loss(self, *arrays: Any) -> mg.Tensor:
+        """The mean loss, recorded. It runs compiled: all that changes from batch to batch is an argument."""
 
     @abstractmethod
     def evaluate(self, split: str) -> Metrics:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+import minigrad as mg
 from experiments.report.recorder import Recorder
 from experiments.task import Task
 from minigrad import nn, optim
@@ -27,6 +28,7 @@ class Training:
         warmup = min(round(s.warmup * steps), steps - 1)
         self.schedule = optim.Schedule(self.optimizer, decay=s.decay, warmup=warmup, total=steps)
         self.average = optim.ExponentialAverage(task.model.parameters(), s.average) if s.average else None
+        self._loss_and_gradients = mg.compile(task.loss)
         self.history: list[dict[str, float | None]] = []
         self.best_weights = task.model.state_dict()
         self.best_epoch = 0
@@ -63,8 +65,7 @@ class Training:
         losses = 0.0
         for i, batch in enumerate(batches):
             self.optimizer.zero_grad()
-            loss = self.task.loss(batch, self.rng)
-            loss.backward()
+            loss = self._loss_and_gradients(*self.task.arrays(batch, self.rng))
             norm = optim.clip_grad_norm(parameters, s.clip, error_if_nonfinite=True)
             if self.recorder is None:
                 self.optimizer.step()

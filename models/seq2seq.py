@@ -59,12 +59,17 @@ class Seq2Seq(nn.Module):
         self.root = math.sqrt(dim)
 
     def forward(
-        self, source: np.ndarray, target: np.ndarray, *, source_valid: np.ndarray, target_valid: np.ndarray
+        self,
+        source: np.ndarray,
+        target: np.ndarray,
+        *,
+        source_valid: np.ndarray | None,
+        target_valid: np.ndarray | None,
     ) -> Tensor:
         """Logits of each next symbol, (batch, m, n_target), when the decoder reads the right symbols (teacher forcing).
 
         source: ids (batch, n); target: ids (batch, m), beginning with the start symbol; *_valid: boolean, which of
-        them are real (what stands elsewhere is not read).
+        them are real (what stands elsewhere is not read); None: all.
         """
         context = self.encode(source, source_valid)
         vectors = self.dropout(self.target(ids_at_entrance(target, target_valid)) * self.root)
@@ -72,7 +77,7 @@ class Seq2Seq(nn.Module):
         h = self.decoder(vectors, valid=target_valid, mask=mask, context=context, context_valid=source_valid)
         return self._logits(h)
 
-    def encode(self, source: np.ndarray, source_valid: np.ndarray) -> Tensor:
+    def encode(self, source: np.ndarray, source_valid: np.ndarray | None) -> Tensor:
         """The source as vectors (batch, n, dim)."""
         vectors = self.dropout(self.source(ids_at_entrance(source, source_valid)) * self.root)
         return self.encoder(vectors, valid=source_valid)

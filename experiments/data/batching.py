@@ -26,6 +26,11 @@ def pad(arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.bool_]
     return padded, np.arange(padded.shape[1]) < lengths[:, None]
 
 
+def unless_full(valid: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    """`valid`, or None where every vector is real: then nothing need be hidden."""
+    return None if valid.all() else valid
+
+
 def buckets(
     lengths: ArrayLike, *, max_tokens: int | None = None, batch_size: int | None = None, rng: np.random.Generator
 ) -> list[NDArray[np.intp]]:

@@ -82,7 +82,7 @@ class TestEveryScenario:
 
     def test_a_loss_has_a_gradient_for_every_parameter(self, scenario, tasks):
         task = tasks[scenario]
-        task.loss(np.arange(10), np.random.default_rng(0)).backward()
+        task.loss(*task.arrays(np.arange(10), np.random.default_rng(0))).backward()
         for name, p in task.model.named_parameters():
             assert p.grad is not None, name
             assert np.isfinite(p.grad).all(), name
@@ -122,7 +122,7 @@ def test_a_hidden_word_keeps_its_looks(tasks):
     hidden = PerVectorTask(replace(task.settings, word_dropout=0.999999), task.splits)
     seen = []
     hidden.labeller.model = lambda ids, valid: seen.append(ids) or task.model(ids, valid=valid)
-    hidden.loss(np.array([0]), np.random.default_rng(0))
+    hidden.loss(*hidden.arrays(np.array([0]), np.random.default_rng(0)))
     [ids], plain = seen[0], hidden._ids[0]
     column = hidden.labeller.features.word_column
     assert (ids[1:-1, column] == hidden.labeller.features.unknown_word).all()
