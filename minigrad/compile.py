@@ -25,6 +25,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from minigrad.engine import ON, Array, Node, backward_pass, caller, is_leaf, observers, own, owner_of, state
 from minigrad.op import Op, watching
+from minigrad.random import uniform
 from minigrad.tensor import Tensor, wrap
 from minigrad.trees import flatten
 
@@ -158,6 +159,11 @@ class Recorder:
     def forward(self, op: Op[Any], forward: Callable[..., Any], *values: Any) -> Any:
         for generator in _generators_in(values):
             self.generators.setdefault(id(generator), (generator, dict(generator.bit_generator.state)))
+        if op is uniform:
+            generator, shape = values
+            new = self.new(forward(generator, shape))
+            self.note(generator.random, dtype=np.float32, out=new)
+            return new
         return self._call(forward, values)
 
     def vjp(self, op: Op[Any], vjp: Callable[..., Any], node: Node, g: Array, recorded: bool) -> Sequence[Array]:
@@ -382,6 +388,7 @@ _REDUCTIONS: dict[Any, tuple[np.ufunc, str]] = {
     for function in (getattr(np, name), getattr(np.ndarray, name))
 }
 _WITH_OUT = {np.einsum, np.concatenate, np.dot, np.ndarray.dot, np.mean, np.ndarray.mean, np.cumsum, np.ndarray.cumsum}
+_TAKING = {np.take, np.ndarray.take}  # with mode="raise", the result is copied to `out` behind a buffer
 
 
 def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -408,6 +415,11 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
         new = recorder.new(result)
         recorder.note(np.copyto, new, args[0], casting="unsafe")
         return new
+    if function is np.where and len(args) == 3 and getattr(args[0], "dtype", None) == np.bool_:
+        new = recorder.new(result)
+        recorder.note(np.copyto, new, args[2], casting="unsafe")
+        recorder.note(np.copyto, new, args[1], casting="unsafe", where=args[0])
+        return new
     if function in _REDUCTIONS and len(args) <= 2:
         reduce = _REDUCTIONS[function][0].reduce
         keywords = {"axis": args[1] if len(args) == 2 else None, **kwargs}
@@ -415,7 +427,8 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
         if np.array_equal(reduce(real[0], **{**keywords, "out": np.empty_like(new.array)}), result, equal_nan=True):
             recorder.note(reduce, args[0], **keywords, out=new)
             return new
-    if function in _WITH_OUT and not _is_view(result, real):
+    with_out = function in _WITH_OUT or (function in _TAKING and kwargs.get("mode", "raise") != "raise")
+    if with_out and not _is_view(result, real):
         new = recorder.new(np.asarray(result))
         recorder.note(function, *args, **kwargs, out=new)
         return new

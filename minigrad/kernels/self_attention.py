@@ -48,7 +48,7 @@ def forward(
     """The output (..., n, heads * value_dim), and what the way back needs."""
     weights = np.concatenate((wq, wk, wv), 1)
     q, k, v = _split(rows(x) @ weights, x.shape[:-1], heads, wq.shape[1])
-    y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype)
+    y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype, like=q)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(rows(y), x.shape[:-1], heads))
     return y, Residual(weights, residual)
 
@@ -70,7 +70,7 @@ def to_projections(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The gradients of q, k and v side by side, (vectors, width), and of the bias; arguments as for backward."""
     leading = g.shape[:-1]
-    gqkv = np.empty((rows(g).shape[0], residual.weights.shape[1]), residual.weights.dtype)
+    gqkv = np.empty((rows(g).shape[0], residual.weights.shape[1]), g.dtype, like=g)
     out = _split(gqkv, leading, heads, keys)
     g = _heads(rows(g), leading, heads)
     *_, gbias = attention.backward(g, residual.attention, (True, True, True, bias_wanted), scale, out=out)
