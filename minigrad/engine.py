@@ -8,6 +8,7 @@ dropped frees it.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import itertools
 import sys
@@ -538,8 +539,25 @@ def check_unwritten(roots: Iterable[Node], since: int) -> None:
 
 # --- ops by name -------------------------------------------------------------------------------------------------
 
-OPS: dict[str, Any] = {}  # "matmul" -> the op; tensor.py finds its operators here
-NUMPY_OPS: dict[Any, Any] = {}  # np.matmul -> the op
+
+class _Registry(dict[Any, Any]):
+    """Whoever looks for something that is not there makes sure that all ops have been declared."""
+
+    def __missing__(self, key: Any) -> Any:
+        load_ops()
+        if key not in self:
+            raise KeyError(key)
+        return self[key]
+
+
+def load_ops() -> None:
+    """Declare all ops, if that has not been done."""
+    if "minigrad.api" not in sys.modules:
+        importlib.import_module("minigrad.api")
+
+
+OPS = _Registry()  # "matmul" -> the op; tensor.py finds its operators here
+NUMPY_OPS = _Registry()  # np.matmul -> the op
 NUMPY_CONSTANTS: set[Any] = set()  # NumPy functions without a gradient, which return plain values
 
 

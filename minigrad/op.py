@@ -21,6 +21,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import FunctionType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import numpy as np
@@ -98,25 +100,16 @@ class Op(Generic[P]):
         self.name = forward.__name__
         self.forward: Callable[..., Any] = forward
         self.reference: Callable[..., Any] | None = None
-        self._signature = inspect.signature(forward)
-        parameters = list(self._signature.parameters.values())
-        if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-            raise TypeError(
-                f"an op's arguments have names, and {self.name}{self._signature} takes any number of them: "
-                "declare one that is a sequence, @mg.op(sequence='xs') def f(xs): ..."
-            )
-        self._names = [p.name for p in parameters]
+        self._names, self._defaults, self._n_positional = _parameters(forward)
         self._index = {name: i for i, name in enumerate(self._names)}
-        self._defaults = [_MISSING if p.default is p.empty else p.default for p in parameters]
-        self._n_positional = sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
-        self._n_required = sum(p.default is p.empty for p in parameters)
+        self._n_required = sum(default is _MISSING for default in self._defaults)
         # A call with just so many positional arguments needs no binding.
-        self._arity = len(parameters) if self._n_positional == len(parameters) and sequence is None else -1
+        self._arity = len(self._names) if self._n_positional == len(self._names) and sequence is None else -1
         self._sequence = self._index[sequence] if sequence is not None else -1
         self._rules: dict[int, Rule] = {}
         self._needs: dict[int, tuple[int, ...]] = {}
         self._plans: dict[Any, _Plan] = {}
-        if self._n_positional < len(parameters):
+        if self._n_positional < len(self._names):
             self.forward = functools.partial(_by_position, forward, self._n_positional, self._names)
         _all_ops.add(self)
         if _unwatched:
@@ -134,14 +127,16 @@ class Op(Generic[P]):
         come about. It must not write to what it gets. Summing over broadcast axes and casting are done for it.
         """
         for argument, rule in rules.items():
-            if argument not in self._index:
-                raise TypeError(f"{self.name} has no argument {argument!r}: its arguments are {', '.join(self._names)}")
-            position = self._index[argument]
-            names = list(inspect.signature(rule).parameters)[1:]
-            self._rules[position] = rule
-            self._needs[position] = tuple(self._resolve(name) for name in names)
-        self._plans.clear()
+            self._declare(argument, rule, _parameters(rule)[0][1:])
         return self
+
+    def _declare(self, argument: str, rule: Rule, needs: list[str]) -> None:
+        if argument not in self._index:
+            raise TypeError(f"{self.name} has no argument {argument!r}: its arguments are {', '.join(self._names)}")
+        position = self._index[argument]
+        self._rules[position] = rule
+        self._needs[position] = tuple([self._resolve(name) for name in needs])
+        self._plans.clear()
 
     def derivative(self, *, finite: bool = False, **derivatives: Rule) -> Op[P]:
         """Declare local derivatives of an elementwise op: argument=function(*what it needs) -> d output / d argument.
@@ -150,12 +145,8 @@ class Op(Generic[P]):
         not even at infinite or NaN operands, which saves looking.
         """
         for argument, local in derivatives.items():
-            rule = _times(local) if finite else _times_safely(local)
-            needs = inspect.signature(local).parameters
-            rule.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-                [inspect.Parameter("cotangent", inspect.Parameter.POSITIONAL_ONLY), *needs.values()]
-            )
-            self.rule(**{argument: rule})
+            needs = _parameters(local)[0]
+            self._declare(argument, _times(local) if finite else _times_safely(local, len(needs)), needs)
         return self
 
     def _resolve(self, name: str) -> int:
@@ -289,10 +280,11 @@ class Op(Generic[P]):
             else:
                 ok = n <= self._n_positional and not any(value is _MISSING for value in bound)
         if not ok:
+            signature = inspect.signature(cast(Any, self).__wrapped__)
             try:
-                self._signature.bind(*args, **kwargs)
+                signature.bind(*args, **kwargs)
             except TypeError as error:
-                raise TypeError(f"{self.name}{self._signature}: {error}") from None
+                raise TypeError(f"{self.name}{signature}: {error}") from None
         return bound
 
     def _record_outputs(
@@ -594,6 +586,29 @@ def _watch(op: Op[Any]) -> None:
 # --- small helpers -----------------------------------------------------------------------------------------------
 
 
+def _parameters(function: Callable[..., Any]) -> tuple[list[str], list[Any], int]:
+    """The names and defaults of a function's parameters, and how many may be given by position.
+
+    Read off its code, where that can be: hundreds of ops and rules are declared when minigrad is imported, and
+    inspect.signature takes a hundred times as long.
+    """
+    if type(function) is FunctionType and not function.__code__.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
+        code, given, by_keyword = function.__code__, function.__defaults__ or (), function.__kwdefaults__ or {}
+        n = code.co_argcount
+        names = list(code.co_varnames[: n + code.co_kwonlyargcount])
+        defaults = [_MISSING] * (n - len(given)) + [*given] + [by_keyword.get(name, _MISSING) for name in names[n:]]
+        return names, defaults, n
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        raise TypeError(
+            f"an op's arguments have names, and {function.__name__}{signature} takes any number of them: "
+            "declare one that is a sequence, @mg.op(sequence='xs') def f(xs): ..."
+        )
+    defaults = [_MISSING if p.default is p.empty else p.default for p in parameters]
+    return [p.name for p in parameters], defaults, sum(p.kind is not p.KEYWORD_ONLY for p in parameters)
+
+
 def _constant(x: Any, is_array: bool) -> Any:
     """A list or tuple given as an argument: an array where an array is meant, else what it is (a shape, an index)."""
     if is_array:
@@ -613,8 +628,8 @@ def _times(local: Rule) -> Rule:
     return lambda g, *needs: g * local(*needs)
 
 
-def _times_safely(local: Rule) -> Rule:
-    if len(inspect.signature(local).parameters) == 1:
+def _times_safely(local: Rule, n_needs: int) -> Rule:
+    if n_needs == 1:
         return lambda g, need: _scaled(g, local(need))
     return lambda g, *needs: _scaled(g, local(*needs))
 

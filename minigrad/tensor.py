@@ -23,6 +23,7 @@ from minigrad.engine import (
     backward_pass,
     is_leaf,
     leaf,
+    load_ops,
     note_write,
     state,
 )
@@ -305,6 +306,7 @@ class Tensor:
         return self.__array_function__(ufunc, (), inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        load_ops()
         op = NUMPY_OPS.get(function)
         if op is not None:
             if kwargs.get("out") is not None:

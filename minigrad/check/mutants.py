@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-import minigrad  # noqa: F401  (registers the ops)
+import minigrad.api  # noqa: F401  (declares all ops)
 from minigrad.check.damage import (
     AXIS_NAMES,
     CALLS,

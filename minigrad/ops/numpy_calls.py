@@ -6,6 +6,7 @@ function, such an argument may be given as long as it says what its default says
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -27,23 +28,29 @@ def accept_numpy_calls() -> None:
     NUMPY_OPS.update({function: OPS[name] for function, name in ALIASES.items()})
     for function, op in NUMPY_OPS.items():
         if not isinstance(function, np.ufunc):
-            NUMPY_OPS[function] = _accepting(function, op)
+            NUMPY_OPS[function] = functools.partial(_accept, function, op)
+
+
+def _accept(function: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """The first call of NumPy's function on a tensor: only now it is looked at what arguments both take."""
+    accepting = NUMPY_OPS[function] = _accepting(function, op)
+    return accepting(*args, **kwargs)
 
 
 def _accepting(function: Any, op: Any) -> Any:
     theirs, ours = (inspect.signature(f).parameters for f in (function, op))
     kinds = {p.kind for p in [*theirs.values(), *ours.values()]}
     same = list(theirs)[1:] == list(ours)[1:]
-    return op if same or inspect.Parameter.VAR_POSITIONAL in kinds or not theirs else _Adapter(function, op)
+    plain = same or inspect.Parameter.VAR_POSITIONAL in kinds or not theirs
+    return op if plain else _Adapter(function, op, theirs, ours)
 
 
 class _Adapter:
-    """Calls an op with the arguments of a NumPy function."""
+    """Calls an op with the arguments of a NumPy function; theirs, ours: the parameters of both."""
 
-    def __init__(self, function: Any, op: Any):
+    def __init__(self, function: Any, op: Any, theirs: Any, ours: Any):
         self.function = function
         self.op = op
-        theirs, ours = (inspect.signature(f).parameters for f in (function, op))
         self._defaults = {name: p.default for name, p in theirs.items()}
         self._names = _names_of(list(theirs), list(ours))
         self._ours = ours.keys()
