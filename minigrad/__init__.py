@@ -16,7 +16,7 @@ from minigrad.tensor import Tensor as Tensor
 from minigrad.tensor import tensor as tensor
 
 if TYPE_CHECKING:
-    from minigrad import check, fft, linalg, nn, optim, random, saving, study, threads
+    from minigrad import check, fft, linalg, nn, optim, random, saving, study, threads  # noqa: F401
     from minigrad.api import *  # noqa: F403
     from minigrad.check import gradcheck as gradcheck
     from minigrad.check import gradgradcheck as gradgradcheck

@@ -6,9 +6,9 @@ function, such an argument may be given as long as it says what its default says
 
 from __future__ import annotations
 
-import functools
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,37 +28,37 @@ def accept_numpy_calls() -> None:
     NUMPY_OPS.update({function: OPS[name] for function, name in ALIASES.items()})
     for function, op in NUMPY_OPS.items():
         if not isinstance(function, np.ufunc):
-            NUMPY_OPS[function] = functools.partial(_accept, function, op)
-
-
-def _accept(function: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """The first call of NumPy's function on a tensor: only now it is looked at what arguments both take."""
-    accepting = NUMPY_OPS[function] = _accepting(function, op)
-    return accepting(*args, **kwargs)
-
-
-def _accepting(function: Any, op: Any) -> Any:
-    theirs, ours = (inspect.signature(f).parameters for f in (function, op))
-    kinds = {p.kind for p in [*theirs.values(), *ours.values()]}
-    same = list(theirs)[1:] == list(ours)[1:]
-    plain = same or inspect.Parameter.VAR_POSITIONAL in kinds or not theirs
-    return op if plain else _Adapter(function, op, theirs, ours)
+            NUMPY_OPS[function] = _Adapter(function, op)
 
 
 class _Adapter:
-    """Calls an op with the arguments of a NumPy function; theirs, ours: the parameters of both."""
+    """Calls an op with the arguments of a NumPy function. What arguments both take is looked up at the first call."""
 
-    def __init__(self, function: Any, op: Any, theirs: Any, ours: Any):
+    def __init__(self, function: Any, op: Any):
         self.function = function
         self.op = op
+        self._call: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._call is None:
+            self._call = self._adapted()
+        return self._call(*args, **kwargs)
+
+    def _adapted(self) -> Callable[..., Any]:
+        theirs, ours = (inspect.signature(f).parameters for f in (self.function, self.op))
+        kinds = {p.kind for p in [*theirs.values(), *ours.values()]}
+        same = list(theirs)[1:] == list(ours)[1:]
+        if same or inspect.Parameter.VAR_POSITIONAL in kinds or not theirs:
+            return cast("Callable[..., Any]", self.op)
         self._defaults = {name: p.default for name, p in theirs.items()}
         self._names = _names_of(list(theirs), list(ours))
         self._ours = ours.keys()
         self._more = any(p.kind is p.VAR_KEYWORD for p in ours.values())
-        same = [self._names.get(a) == b for a, b in zip(theirs, ours)]
-        self._agree = same.index(False) if False in same else len(same)  # so many positional arguments mean the same
+        alike = [self._names.get(a) == b for a, b in zip(theirs, ours)]
+        self._agree = alike.index(False) if False in alike else len(alike)  # so many positional arguments mean the same
+        return self._call_adapted
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _call_adapted(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) <= self._agree and kwargs.keys() <= self._ours:
             return self.op(*args, **kwargs)
         named = {**dict(zip(self._defaults, args)), **kwargs}
