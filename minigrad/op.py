@@ -146,7 +146,9 @@ class Op(Generic[P]):
         """
         for argument, local in derivatives.items():
             needs = _parameters(local)[0]
-            self._declare(argument, _times(local) if finite else _times_safely(local, len(needs)), needs)
+            rule: Any = _times(local) if finite else _times_safely(local, len(needs))
+            rule.is_local = True
+            self._declare(argument, rule, needs)
         return self
 
     def _resolve(self, name: str) -> int:

@@ -197,8 +197,8 @@ def _damaged_rule(op: Any, mutant: Mutant) -> Iterator[None]:
 def declared(op: Any, position: int, rule: Any, needs: tuple[int, ...]) -> Iterator[None]:
     """An op with another rule, declared in the way in which its own is."""
     before = op._rules[position], op._needs[position]
-    if is_local(before[0]) and not is_local(rule):
-        rule.__signature__ = inspect.signature(before[0])
+    if is_local(before[0]):
+        rule.is_local = True
     op._rules[position], op._needs[position] = rule, needs
     op._plans.clear()
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -135,7 +134,7 @@ def _promises_zeros(op: Any) -> bool:
 
 def is_local(rule: Callable[..., Any]) -> bool:
     """Whether a rule was declared by its local derivative."""
-    return next(iter(inspect.signature(rule).parameters.values())).kind is inspect.Parameter.POSITIONAL_ONLY
+    return getattr(rule, "is_local", False)
 
 
 def _summed(places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
