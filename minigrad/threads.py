@@ -155,8 +155,9 @@ class _Job:
     def __init__(self, work: Callable[[Iterator[Any]], None], units: _Shared[Any], helpers: int):
         self.work = work
         self.units = units
-        self.pending = helpers
-        self.done = threading.Semaphore(0)
+        self._at_work = helpers
+        self._lock = threading.Lock()
+        self._done = threading.Event()  # an event: whoever is interrupted while waiting can wait again
         self.error: BaseException | None = None
 
     def help(self, context: contextvars.Context) -> None:
@@ -166,12 +167,13 @@ class _Job:
             self.error = error
             self.units.stop()
         finally:
-            self.done.release()
+            with self._lock:
+                self._at_work -= 1
+                if not self._at_work:
+                    self._done.set()
 
     def wait(self) -> None:
-        while self.pending:
-            self.done.acquire()
-            self.pending -= 1
+        self._done.wait()
 
 
 def _serve(queue: SimpleQueue[Any]) -> None:

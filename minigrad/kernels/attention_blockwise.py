@@ -4,8 +4,8 @@ Forward goes over the key blocks of each block of queries with a running maximum
 Gimelshein 2018, arXiv:1805.02867) and keeps the output and one logsumexp a query; backward computes the scores again
 (FlashAttention-2: Dao 2023, arXiv:2307.08691). Batch rows and heads are spread over threads.
 
-Passes over a block cost as much as its products, so two of them are left to the products: q gets one column more,
-minus what is to be subtracted from its scores, and k and v a column of ones.
+Three passes over a block cost as much as a product, so three are left to the products: q gets one column more, minus
+what is to be subtracted from its scores, g another, and k and v a column of ones.
 
     [scale q, -shift] [k, 1]^T = scale q k^T - shift            the shift: a maximum, or the logsumexp
     e^scores [v, 1]            = [e^scores v, rowsum(e^scores)]
