@@ -6,8 +6,8 @@ of the pooling, and a word's importance |x . gradient|, as in Jain and Wallace 2
 averaged embeddings and of .35 with an LSTM (SST).
 
 It is a measurement, not a verdict: Neely et al. 2022 argue that rank correlation should not be used to validate
-attention as explanation. And not a law either: with residual connections and layer norms around each attention
-(models.AttentionStack), one block and two have a tau near 0 alike.
+attention as explanation. And not a law either: with residual connections and layer norms around each attention, one
+block of models.AttentionStack as the encoder has a tau of -.07, and two have -.11 (8 seeds, attention detached).
 """
 
 from __future__ import annotations
