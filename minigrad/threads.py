@@ -36,7 +36,7 @@ class _Threads:
         self.blas: list[Any] | None = None  # looked for once: it takes milliseconds, and a call to one a microsecond
         self.running = 0  # threads inside `spread`, callers included
         self.former: list[int] = []  # what BLAS is set to when nobody is inside any more
-        self.helpers = 0
+        self.helpers = self.helping = 0  # threads of minigrad's own: started, and promised to somebody
         self.queue: SimpleQueue[tuple[_Job, contextvars.Context]] = SimpleQueue()
 
     def libraries(self) -> list[Any]:
@@ -62,7 +62,8 @@ class _Threads:
                 self.former = [library.get_num_threads() for library in self.libraries()]
                 self._set_blas([1] * len(self.former))
             self.running += 1 + helpers
-            while self.helpers < helpers:
+            self.helping += helpers
+            while self.helpers < self.helping:
                 threading.Thread(target=_serve, args=(self.queue,), name="minigrad", daemon=True).start()
                 self.helpers += 1
             return helpers
@@ -70,6 +71,7 @@ class _Threads:
     def leave(self, helpers: int) -> None:
         with self.lock:
             self.running -= 1 + helpers
+            self.helping -= helpers
             if not self.running:
                 self._set_blas(self.former)
 
@@ -89,7 +91,7 @@ class _Threads:
         self.lock = threading.Lock()
         if self.running:
             self._set_blas(self.former)
-        self.running = self.helpers = 0
+        self.running = self.helpers = self.helping = 0
         self.queue = SimpleQueue()
         _here.inside = False
 

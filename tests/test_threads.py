@@ -184,6 +184,32 @@ def test_never_more_threads_than_set():
     assert set(blas_threads()) == {3}
 
 
+def test_work_inside_work_stays_in_its_thread():
+    mg.set_num_threads(4)
+    meet, _ = together(2)
+    pairs = []
+
+    def nest(units):
+        meet(units)
+        outer = threading.get_ident()
+        spread(lambda inner: pairs.extend((threading.get_ident(), outer) for _ in inner), range(5))
+
+    spread(nest, range(2))
+    assert len(pairs) == 10
+    assert all(inner == outer for inner, outer in pairs)
+
+
+def test_two_callers_each_get_helpers_while_there_are_some():
+    mg.set_num_threads(4)
+    meet, seen = together(4)  # both callers and one helper of each
+    users = [threading.Thread(target=spread, args=(meet, range(2))) for _ in range(2)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert len({thread for _, thread in seen}) == 4
+
+
 @pytest.mark.parametrize("where", ["helper", "caller"])
 def test_an_error_ends_the_work_and_is_raised(where):
     work, _ = together(3)
