@@ -192,7 +192,13 @@ def test_work_inside_work_stays_in_its_thread():
     def nest(units):
         meet(units)
         outer = threading.get_ident()
-        spread(lambda inner: pairs.extend((threading.get_ident(), outer) for _ in inner), range(5))
+
+        def note(inner):
+            for _ in inner:
+                time.sleep(0.01)  # long enough for a helper to take the next
+                pairs.append((threading.get_ident(), outer))
+
+        spread(note, range(5))
 
     spread(nest, range(2))
     assert len(pairs) == 10
