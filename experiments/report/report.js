@@ -284,7 +284,7 @@ function stepsOf(L, s) {
     step("b", "da", "a", "∂a", `How the loss depends on a of ${who(i)}`, {
       say: L.cross ? "A vector that only asks reaches the loss by its query." : "A vector asks, is asked, and answers: its gradient is the sum of the three paths.",
       math: row(par(vec("a", at, d)), mo("="), L.cross ? mi("q") : row(mi("q"), mo("+"), mi("k"), mo("+"), mi("v"))),
-      head: ["path", "gradient"], rows: (L.cross ? ["query"] : ["query", "key", "value"]).map((name) => [`by way of the ${name}`, value(name, at)]),
+      head: ["path", "gradient"], rows: [...(L.cross ? ["query"] : ["query", "key", "value"]).map((name) => [`by way of the ${name}`, value(name, at)]), ...(L.around ? [["around the layer (residual)", dY.at(i, d)]] : [])],
       value: value("x", at), symbol: par(vec("a", at, d)), from: L.cross ? ["pathq"] : ["pathq", "pathk", "pathv"], check: fd("x", at, f),
       matrix: { formula: row(mi("dI"), mo("="), ...(L.cross ? ["q"] : ["q", "k", "v"]).map((x, k) => row(k ? mo("+") : "", `<msup>${mi(`W${x}`)}${mi("T")}</msup>`, mi(`d${x.toUpperCase()}`)))), all: [{ ...mat("dI (rows kept)", L.featured.length, n, (r, k) => get("x.grad").at(k, r)), col: i, cell: [f, i] }] },
     });
@@ -374,7 +374,8 @@ function checkMe(step) {
 
 // --- the stepper -------------------------------------------------------------------------------------------------
 let steps = [], drawnFor = "";
-function show(focus) {
+function show() {
+  state.walk = Math.min(state.walk, walks.length - 1);
   const most = limits();
   for (const name of Object.keys(most)) state[name] = Math.min(state[name], most[name] - 1);
   const L = here();
@@ -399,7 +400,6 @@ function show(focus) {
   for (const [key, on] of [["m", state.matrix], ["w", state.whatif], ["d", allDigits]]) button(key).setAttribute("aria-pressed", String(Boolean(on)));
   button("ArrowLeft").disabled = button("Home").disabled = state.step === 0;
   button("ArrowRight").disabled = button("End").disabled = state.step === steps.length - 1;
-  if (focus) $("stepper").focus();
   toHash();
 }
 const button = (key) => document.querySelector(`[data-key="${key}"]`);

@@ -26,6 +26,7 @@ PATHS = ("query", "key", "value")  # the three ways in which a vector enters the
 FEATURED = 4  # components of the vectors, and of
 COMPONENTS = 5  # each head's queries, keys and values, of which a report keeps the weights
 STEP, FINE_STEP = 1e-6, 1e-8
+KINK = 5e-7  # a finer step sees another slope: more than it would by rounding
 ROWS = 256  # examples with one number moved, computed as one batch
 
 
@@ -52,6 +53,11 @@ class LayerTrace:
     grads: dict[str, np.ndarray] = field(default_factory=dict)
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     weight_grads: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def around(self) -> bool:
+        """Whether x itself is what goes around the layer: a residual path and no norm before the layer."""
+        return self.residual and self.norm is None
 
     @property
     def featured(self) -> list[int]:
@@ -233,7 +239,7 @@ class Differences:
     def slopes(self, point: str, directions: np.ndarray) -> np.ndarray:
         """(r,): how fast the loss changes when the value at `point` moves along each of `directions` (r, *shape).
 
-        The step is 1e-6, or 1e-8 where the differences to both sides disagree: a ReLU lies between them there.
+        The step is 1e-6, or 1e-8 where both sides disagree and that sees another slope: a ReLU lies between them there.
         """
         return np.concatenate(
             [self._slopes(point, directions[i : i + ROWS]) for i in range(0, len(directions), ROWS)] or [np.zeros(0)]
@@ -246,7 +252,8 @@ class Differences:
         if len(bent):
             chosen = directions[bent]
             above, below = np.split(self._losses(point, np.concatenate([chosen, -chosen]) * FINE_STEP), 2)
-            slopes[bent] = (above - below) / (2 * FINE_STEP)
+            fine = (above - below) / (2 * FINE_STEP)
+            slopes[bent] = np.where(np.abs(fine - slopes[bent]) > KINK, fine, slopes[bent])
         return slopes
 
     @mg.no_grad()
@@ -266,8 +273,13 @@ class Differences:
         def again(module: Any, inputs: tuple[Any, ...], output: Any) -> Any:
             return module.forward(inputs[0] + moves)
 
-        if point == "input":  # it enters by way of the norm, and around the layer
-            hooks = [self._modules[layer.norm].register_forward_hook(again)] if layer.norm else []
+        if point == "input" or (point == "x" and layer.around):  # it enters by way of the norm, and around the layer
+            into = self._modules[layer.norm] if layer.norm else None
+            hooks = [
+                attention.register_point_hook("x", lambda x: x + moves)
+                if into is None
+                else into.register_forward_hook(again)
+            ]
             hooks.append(attention.register_point_hook("out", lambda x: x + moves))
         elif point == "b" and attention.output is not None:
             hooks = [attention.output.register_forward_hook(again)]

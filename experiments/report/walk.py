@@ -99,6 +99,7 @@ class Walk:
                 "cross": layer.cross,
                 "clip": layer.clip,
                 "residual": layer.residual,
+                "around": layer.around,
                 "featured": layer.featured,
                 "components": layer.components if whole else [list(range(layer.key_dim))] * layer.heads,
                 "whole": whole,
