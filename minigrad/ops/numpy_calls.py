@@ -45,7 +45,11 @@ class _Adapter:
         return self._call(*args, **kwargs)
 
     def _adapted(self) -> Callable[..., Any]:
-        theirs, ours = (inspect.signature(f).parameters for f in (self.function, self.op))
+        ours = inspect.signature(self.op).parameters
+        try:
+            theirs = inspect.signature(self.function).parameters
+        except ValueError:  # before NumPy 2.4 where, concatenate, dot and a few more hide theirs, which are the ops'
+            return cast("Callable[..., Any]", self.op)
         kinds = {p.kind for p in [*theirs.values(), *ours.values()]}
         same = list(theirs)[1:] == list(ours)[1:]
         if same or inspect.Parameter.VAR_POSITIONAL in kinds or not theirs:

@@ -1,5 +1,6 @@
 """NumPy's own spelling of calls: arguments by its names, in its order; out= and what makes no sense raise."""
 
+import inspect
 import itertools
 import warnings
 
@@ -196,3 +197,26 @@ def test_forward_gives_numpys_values_and_warnings(ufunc, dtype):
         assert warned_here == warned
         for y, z in zip(got if isinstance(got, tuple) else [got], wanted if isinstance(wanted, tuple) else [wanted]):
             np.testing.assert_array_equal(getattr(y, "data", y), z)
+
+
+def test_functions_whose_arguments_numpy_hides(monkeypatch):
+    """As NumPy before 2.4 does for these, which are builtins."""
+
+    def hidden(function, own=inspect.signature):
+        if type(function).__name__ == "_ArrayFunctionDispatcher":
+            raise ValueError(f"no signature found for builtin {function!r}")
+        return own(function)
+
+    adapter = type(NUMPY_OPS[np.where])
+    monkeypatch.setattr(inspect, "signature", hidden)
+    for function, arguments, keywords in [
+        (np.where, (MASK, X, 0.0), {}),
+        (np.concatenate, ([X, X],), {"axis": 1}),
+        (np.concat, ([X, X],), {}),
+        (np.dot, (X, X.T), {}),
+        (np.inner, (X, X), {}),
+        (np.vdot, (X, X), {}),
+        (np.bincount, ([0, 2, 2],), {"weights": [1.0, 2.0, 3.0], "minlength": 4}),
+    ]:
+        fresh = adapter(function, NUMPY_OPS[function].op)
+        np.testing.assert_allclose(np.asarray(fresh(*arguments, **keywords)), function(*arguments, **keywords))
