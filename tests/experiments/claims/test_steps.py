@@ -20,6 +20,8 @@ def test_an_example_by_hand():
     assert steps.complex_step(example, X, ONE, 1e-200) == pytest.approx(DERIVATIVE, rel=1e-14)
     assert steps.central(example, X, ONE, 1e-5) == pytest.approx(DERIVATIVE, rel=1e-9)
     assert steps.central(example, X, ONE, 1e-2) != pytest.approx(DERIVATIVE, rel=1e-4)
+    both = [method(example, X, ONE, 1e-3) for method in (steps.complex_step, steps.central)]
+    assert np.mean(both) == pytest.approx(DERIVATIVE, rel=1e-9)  # their errors of order h^2 are opposite: h^4 is left
     for method in (steps.complex_step, steps.central):
         [error] = steps.errors(method, example, X, ONE[None], 1e-3)
         assert error == pytest.approx(abs(method(example, X, ONE, 1e-3) / DERIVATIVE - 1), rel=1e-6)
