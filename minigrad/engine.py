@@ -258,10 +258,13 @@ def backward_pass(
                 if not keep_graph and node.op is not None:
                     node.saved, node.edges = _FREED, ()
             for leaf in leaves:
+                g = cotangents.pop(leaf)
                 if inputs is not None and leaf in inputs:
-                    found[leaf] = cotangents[leaf]
+                    found[leaf] = g
+                elif leaf.notes.hooks:  # type: ignore[union-attr]
+                    _hook_and_keep(leaf, g, recorded, owned, kept)
                 else:
-                    _hook_and_keep(leaf, cotangents[leaf], recorded, owned, kept)
+                    kept.append((leaf, g, leaf in owned))
     finally:
         state.recording = was_recording
     _keep(kept)

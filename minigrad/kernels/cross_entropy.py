@@ -39,12 +39,13 @@ def forward(
 
 
 def backward(g: np.ndarray, residual: Residual, smoothing: float) -> np.ndarray:
-    """The gradient of the logits (rows, classes), given that of every row's loss (rows,)."""
+    """The gradient of the logits (rows, classes), given that of every row's loss: (rows,), or () if all are alike."""
     softmax, labels, counted = residual.softmax, residual.labels, residual.counted
     if counted is not None:
         g = np.where(counted, g, 0)
-    gz: np.ndarray = softmax * g[:, None]
+    of_row = g[:, None] if g.ndim else g
+    gz: np.ndarray = softmax * of_row
     gz[np.arange(len(labels)), labels] -= (1 - smoothing) * g
     if smoothing:
-        gz -= (smoothing / softmax.shape[-1]) * g[:, None]
+        gz -= (smoothing / softmax.shape[-1]) * of_row
     return gz

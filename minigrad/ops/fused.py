@@ -137,8 +137,8 @@ def _cross_entropy_backward(
 ) -> tuple[Array]:
     rows, divisor, smoothing = residual
     n = len(rows.labels)
-    per_row = g.reshape(n) if np.ndim(g) else np.broadcast_to(g / divisor, n)
-    return (cross_entropy_kernel.backward(per_row, rows, smoothing).reshape(logits.shape),)
+    g = g.reshape(n) if np.ndim(g) else g / divisor
+    return (cross_entropy_kernel.backward(g, rows, smoothing).reshape(logits.shape),)
 
 
 def _cross_entropy_reference(

@@ -30,14 +30,21 @@ getitem.rule(x=_getitem_rule)
 
 
 @op
-def _scatter(g: Array, index: Array, shape: tuple[int, ...]) -> Array:
-    """Zeros of `shape` with g added at index."""
+def _scatter(g: Array, index: Array, shape: tuple[int, ...], skipped: int | None = None) -> Array:
+    """Zeros of `shape` with g added at index, but for the row `skipped`."""
     y = np.zeros(shape, np.asarray(g).dtype)
     add_at(y, index, g)
+    if skipped is not None:
+        y[skipped] = 0
     return y
 
 
-_scatter.rule(g=lambda cotangent, index: cotangent[index])
+def _scatter_rule(cotangent: Array, index: Array, skipped: int | None) -> Array:
+    g = cotangent[index]
+    return g if skipped is None else np.where(np.equal(index, skipped)[..., None], 0, g)
+
+
+_scatter.rule(g=_scatter_rule)
 
 
 @op
@@ -169,10 +176,7 @@ def embedding(weight: Array, ids: Array, padding_idx: int | None = None) -> Arra
 
 
 def _embedding_rule(g: Array, weight_shape: tuple[int, ...], ids: Array, padding_idx: int | None) -> Array:
-    table = _scatter.apply(g, np.asarray(ids), weight_shape)
-    if padding_idx is None:
-        return table
-    return np.where((np.arange(weight_shape[0]) == padding_idx)[:, None], 0, table)
+    return _scatter.apply(g, np.asarray(ids), weight_shape, padding_idx)
 
 
 embedding.rule(weight=_embedding_rule)

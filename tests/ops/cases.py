@@ -291,8 +291,11 @@ def _put(x: np.ndarray, index: Any, value: Any) -> np.ndarray:
     return y
 
 
-def _scattered(g: np.ndarray, index: Any, shape: tuple[int, ...]) -> np.ndarray:
-    return _added(np.zeros(shape, g.dtype), index, g)
+def _scattered(g: np.ndarray, index: Any, shape: tuple[int, ...], skipped: int | None = None) -> np.ndarray:
+    y = _added(np.zeros(shape, g.dtype), index, g)
+    if skipped is not None:
+        y[skipped] = 0
+    return y
 
 
 for _label, _index in INDICES.items():
@@ -315,6 +318,7 @@ for _name, _expected in [("index_add", _added), ("index_put", _put)]:
     case(_name, normal(3, 4), 1, 2.5, expected=_expected, label="python-scalar")
     case(_name, normal(5), np.array([1, 1, 4]), normal(3, seed=1), expected=_expected, label="1-D")
 case("_scatter", normal(4), np.array([0, 2, 0]), (3, 4), expected=_scattered, label="broadcast-row")
+case("_scatter", normal(2, 3, 4), np.array([[0, 2, 0], [2, 1, 1]]), (3, 4), 2, expected=_scattered, label="skipped")
 case("getitem", normal(5), np.array([[1, 1], [4, -1]]), expected=_get, label="1-D")
 case(
     "getitem", normal(2, 3, 4), (np.array([1, 0]), slice(None), np.array([3, 3])), expected=_get, label="separated-3-D"
