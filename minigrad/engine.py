@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
@@ -189,6 +189,7 @@ def backward_pass(
         cotangents[root] = cotangents[root] + g if root in cotangents else g
     owned: set[Node] = set()  # nodes whose cotangent is an array of this pass's own, which may be added to in place
     heap = sorted((-root.tick, root) for root in cotangents)
+    pending: tuple[int, Node] | None = None  # what was found last: often the next, and then it never enters the heap
     leaves: list[Node] = []
     found: dict[Node, Array] = {}
     kept: list[tuple[Node, Array, bool]] = []
@@ -197,8 +198,9 @@ def backward_pass(
     was_recording, state.recording = state.recording, state.mode if recorded else 0
     try:
         with np.errstate(all="ignore"):
-            while heap:
-                node = heappop(heap)[1]
+            while heap or pending is not None:
+                node = (heappop(heap) if pending is None else heappushpop(heap, pending))[1]
+                pending = None
                 g = cotangents.pop(node)
                 is_input = inputs is not None and node in inputs
                 if node.notes is not None and not (is_input and transform is None):
@@ -206,8 +208,17 @@ def backward_pass(
                 if is_input:
                     found[node] = g
                     continue
-                edges = node.edges
-                if type(node) is OutputNode:
+                edges, op = node.edges, node.op
+                if op is not None:
+                    if node.saved is _FREED:
+                        raise RuntimeError(_FREED_MESSAGE)
+                    if _last_write > node.tick:
+                        _check_unwritten(node, node.tick)
+                    if type(g) is list:
+                        g = _fill_missing(node, g)
+                    gradients: Iterable[Array] = op.vjp(node, g, recorded)
+                    fresh = op.gives_fresh and not recorded
+                elif type(node) is OutputNode:
                     call = edges[0]
                     if call not in cotangents:
                         cotangents[call] = [None] * len(call.shape)
@@ -216,25 +227,15 @@ def backward_pass(
                     before = parts[node.index]  # a recorded rule that needs y has output nodes of its own
                     parts[node.index] = g if before is None else before + g
                     continue
-                if node.saved is _FREED:
-                    raise RuntimeError(_FREED_MESSAGE)
-                if node.op is None:
-                    gradients: Iterable[Array] = (g,)
-                    fresh = False
                 else:
-                    if _last_write > node.tick:
-                        _check_unwritten(node, node.tick)
-                    if type(g) is list:
-                        g = _fill_missing(node, g)
-                    gradients = node.op.vjp(node, g, recorded)
-                    fresh = node.op.gives_fresh and not recorded
+                    gradients, fresh = (g,), False
                 for edge, ge in zip(edges, gradients):
                     if level and not (edge.levels & level and edge.tick >= since):
                         continue
                     if ge is None:
-                        if node.op.none_is_zero:
+                        if op.none_is_zero:
                             continue
-                        raise TypeError(f"a gradient rule of {node.op} returned None: it returns the gradient")
+                        raise TypeError(f"a gradient rule of {op} returned None: it returns the gradient")
                     if ge.shape != edge.shape:
                         ge = _sum_to(ge, edge.shape, node)
                     if ge.dtype != edge.dtype:
@@ -245,7 +246,9 @@ def backward_pass(
                         if edge.op is None and not edge.edges and not edge.levels:
                             leaves.append(edge)  # nothing follows from it, so its turn need not be found
                         else:
-                            heappush(heap, (-edge.tick, edge))
+                            if pending is not None:
+                                heappush(heap, pending)
+                            pending = (-edge.tick, edge)
                         if fresh:
                             owned.add(edge)
                     elif edge in owned:
@@ -255,7 +258,7 @@ def backward_pass(
                         cotangents[edge] = before + ge
                         if not recorded:
                             owned.add(edge)
-                if not keep_graph and node.op is not None:
+                if not keep_graph and op is not None:
                     node.saved, node.edges = _FREED, ()
             for leaf in leaves:
                 g = cotangents.pop(leaf)

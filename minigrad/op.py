@@ -48,6 +48,7 @@ R = TypeVar("R")
 Rule = Callable[..., Any]
 
 _MISSING: Any = object()
+_new = Tensor.__new__
 _NESTED = (list, tuple)
 _FIRST, _SECOND, _BOTH = (0,), (1,), (0, 1)
 
@@ -58,21 +59,20 @@ class _Plan:
     A need is a position among (*arguments, output); ~position means the shape of that argument alone.
     """
 
-    __slots__ = ("edge_of", "needs", "rules", "save")
+    __slots__ = ("edge_of", "needs", "nothing", "on_arrays", "rules", "save")
 
     def __init__(self, op: Op[Any], tracked: tuple[int, ...]):
         self.edge_of = {position: edge for edge, position in enumerate(tracked)}
         self.rules = [op._rule_for(position) for position in tracked]
+        self.on_arrays = [getattr(rule, "on_arrays", rule) for rule in self.rules]
         self.needs = [op._needs[position] for position in tracked]
         self.save = _saver(self.needs)
+        self.nothing = () if any(self.needs) else tuple(() for _ in self.needs)  # what is saved if nothing is needed
 
 
-def _saver(needs: list[tuple[int, ...]]) -> Callable[[list[Any]], tuple[tuple[Any, ...], ...]]:
+def _saver(needs: list[tuple[int, ...]]) -> Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]:
     """A function from (*arguments, output) to what each rule needs of them; the common shapes need no loop."""
     plain = all(i >= 0 for need in needs for i in need)
-    if not any(needs):
-        nothing: tuple[tuple[Any, ...], ...] = tuple(() for _ in needs)
-        return lambda values: nothing
     if plain and len(needs) == 1 and len(needs[0]) == 1:
         ((i,),) = needs
         return lambda values: ((values[i],),)
@@ -82,7 +82,7 @@ def _saver(needs: list[tuple[int, ...]]) -> Callable[[list[Any]], tuple[tuple[An
     return lambda values: tuple([tuple([_need(values, i) for i in need]) for need in needs])
 
 
-def _need(values: list[Any], i: int) -> Any:
+def _need(values: Sequence[Any], i: int) -> Any:
     if i >= 0:
         return values[i]
     value = values[~i]
@@ -220,36 +220,41 @@ class Op(Generic[P]):
         """__call__ for an op of two arguments, without its loop: arithmetic is what programs do most."""
         node_a: Node | None = None
         node_b: Node | None = None
-        tracked: tuple[int, ...] = ()
-        edges: tuple[Node, ...] = ()
-        levels = 0
         if isinstance(a, Tensor):
             node_a, a = a._node, a._array
-        elif isinstance(a, _NESTED):
+        elif type(a) is not np.ndarray and isinstance(a, _NESTED):
             a = _constant(a, 0 in self._rules)
         if isinstance(b, Tensor):
             node_b, b = b._node, b._array
-        elif isinstance(b, _NESTED):
+        elif type(b) is not np.ndarray and isinstance(b, _NESTED):
             b = _constant(b, 1 in self._rules)
-        recording = state.recording
-        if node_a is not None and node_b is not None:
-            tracked, edges, levels = _BOTH, (node_a, node_b), node_a.levels | node_b.levels
-        elif node_a is not None:
-            tracked, edges, levels = _FIRST, (node_a,), node_a.levels
+        tracked: tuple[int, ...]
+        edges: tuple[Node, ...]
+        if node_a is not None:
+            if node_b is not None:
+                tracked, edges, levels = _BOTH, (node_a, node_b), node_a.levels | node_b.levels
+            else:
+                tracked, edges, levels = _FIRST, (node_a,), node_a.levels
         elif node_b is not None:
             tracked, edges, levels = _SECOND, (node_b,), node_b.levels
+        else:
+            tracked, edges, levels = (), (), 0
         y = self.forward(a, b)
         if type(y) is not np.ndarray:
             if type(y) is tuple:
                 return self._record_outputs([a, b], y, tracked, edges, levels)  # type: ignore[no-any-return]
             y = self._as_output(y)
+        recording = state.recording
         if not edges or not recording:
             return wrap(y, None)
         plan = self._plans.get(tracked) or self._plan(tracked)
-        node = Node(self, plan, plan.save([a, b, y]), edges, levels, y.shape, y.dtype)
+        saved = plan.nothing or plan.save((a, b, y))
+        node = Node(self, plan, saved, edges, levels, y.shape, y.dtype)
         if recording == COMPLETE:
             keep_call(node, [a, b], y, tracked)
-        return wrap(y, node)
+        t = _new(Tensor)  # wrap(y, node)
+        t._array, t._node = y, node
+        return t
 
     def _as_output(self, y: Any) -> np.ndarray:
         array: np.ndarray = as_array(y)
@@ -339,9 +344,10 @@ class Op(Generic[P]):
         if plan is None:
             return self._vjp_sequence(node, g, recorded)
         if not recorded:
-            if len(plan.rules) == 1:
-                return (plan.rules[0](g, *node.saved[0]),)
-            return [rule(g, *saved) for rule, saved in zip(plan.rules, node.saved)]
+            rules = plan.on_arrays
+            if len(rules) == 1:
+                return (rules[0](g, *node.saved[0]),)
+            return [rule(g, *saved) for rule, saved in zip(rules, node.saved)]
         gradients = []
         for rule, needs, saved in zip(plan.rules, plan.needs, node.saved):
             gradients.append(rule(g, *[self._on_record(node, plan.edge_of, i, x) for i, x in zip(needs, saved)]))
@@ -631,9 +637,12 @@ def _times(local: Rule) -> Rule:
 
 
 def _times_safely(local: Rule, n_needs: int) -> Rule:
+    rule: Any = lambda g, *needs: _scaled(g, local(*needs))  # noqa: E731  (a function with attributes)
     if n_needs == 1:
-        return lambda g, need: _scaled(g, local(need))
-    return lambda g, *needs: _scaled(g, local(*needs))
+        rule.on_arrays = lambda g, need: safe_product(g, local(need))
+    else:
+        rule.on_arrays = lambda g, *needs: safe_product(g, local(*needs))
+    return rule  # type: ignore[no-any-return]
 
 
 def _scaled(g: Array, d: Array) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, cast
 
@@ -44,6 +45,18 @@ class _Op(Protocol):
 
 
 _ops = cast("dict[str, _Op]", OPS)
+
+
+def _first_time(name: str, a: Any, b: Any) -> Tensor:
+    _of_two[name] = _ops[name].of_two
+    return _of_two[name](a, b)
+
+
+# What the operators call. A plain dict of bound methods costs them less than the registry; it fills as they are used.
+_of_two: dict[str, Callable[[Any, Any], Tensor]] = {
+    name: partial(_first_time, name)
+    for name in ("add", "subtract", "multiply", "divide", "power", "matmul", "remainder")
+}
 
 
 class HookHandle:
@@ -323,46 +336,46 @@ class Tensor:
     # --- operators ---
 
     def __add__(self, other: TensorLike) -> Tensor:
-        return _ops["add"].of_two(self, other)
+        return _of_two["add"](self, other)
 
     def __radd__(self, other: TensorLike) -> Tensor:
-        return _ops["add"].of_two(other, self)
+        return _of_two["add"](other, self)
 
     def __sub__(self, other: TensorLike) -> Tensor:
-        return _ops["subtract"].of_two(self, other)
+        return _of_two["subtract"](self, other)
 
     def __rsub__(self, other: TensorLike) -> Tensor:
-        return _ops["subtract"].of_two(other, self)
+        return _of_two["subtract"](other, self)
 
     def __mul__(self, other: TensorLike) -> Tensor:
-        return _ops["multiply"].of_two(self, other)
+        return _of_two["multiply"](self, other)
 
     def __rmul__(self, other: TensorLike) -> Tensor:
-        return _ops["multiply"].of_two(other, self)
+        return _of_two["multiply"](other, self)
 
     def __truediv__(self, other: TensorLike) -> Tensor:
-        return _ops["divide"].of_two(self, other)
+        return _of_two["divide"](self, other)
 
     def __rtruediv__(self, other: TensorLike) -> Tensor:
-        return _ops["divide"].of_two(other, self)
+        return _of_two["divide"](other, self)
 
     def __pow__(self, other: TensorLike) -> Tensor:
-        return _ops["power"].of_two(self, other)
+        return _of_two["power"](self, other)
 
     def __rpow__(self, other: TensorLike) -> Tensor:
-        return _ops["power"].of_two(other, self)
+        return _of_two["power"](other, self)
 
     def __matmul__(self, other: TensorLike) -> Tensor:
-        return _ops["matmul"].of_two(self, other)
+        return _of_two["matmul"](self, other)
 
     def __rmatmul__(self, other: TensorLike) -> Tensor:
-        return _ops["matmul"].of_two(other, self)
+        return _of_two["matmul"](other, self)
 
     def __mod__(self, other: TensorLike) -> Tensor:
-        return _ops["remainder"].of_two(self, other)
+        return _of_two["remainder"](self, other)
 
     def __rmod__(self, other: TensorLike) -> Tensor:
-        return _ops["remainder"].of_two(other, self)
+        return _of_two["remainder"](other, self)
 
     def __neg__(self) -> Tensor:
         return call("negative", self)

@@ -72,6 +72,10 @@ def divide(a: Array, b: Array) -> Array:
     return np.divide(a, b)
 
 
+for _arithmetic in (add, subtract, multiply, divide):  # what programs do most, without a Python function around it
+    _arithmetic.forward = getattr(np, _arithmetic.name)
+
+
 def _reciprocal(b: Array) -> Array:
     if isinstance(b, (int, float)) and b == 0:  # which Python refuses to divide by
         return math.copysign(math.inf, b)
