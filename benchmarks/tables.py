@@ -64,10 +64,10 @@ def readme_section(results: Mapping[str, Any], picture: str, figures: str) -> st
         f"Time, relative to {relative_to(tables)} ({many}; [all figures]({figures})):",
         _markdown(tables, lambda row: row.ratio, _ratio_cell),
         f"![The same as bars]({picture})",
-        losses(tables, lambda row: row.ratio, "slower", ".2f"),
+        losses(tables, lambda row: row.ratio, "is slower", ".2f"),
         "Memory: what the process's peak grew by from before the first call, in MB (with jit: compiling too):",
         _markdown([t for t in tables if t.kind != "import"], lambda row: row.peak_mb, lambda row: f"{row.peak_mb:.0f}"),
-        losses(tables, lambda row: row.peak_mb, "larger", ".0f", SAME_MEMORY),
+        losses(tables, lambda row: row.peak_mb, "takes more", ".0f", SAME_MEMORY),
     ]
     return "\n\n".join(parts)
 
@@ -120,8 +120,8 @@ def losses(
             best, name = min(others)
             found.append(f"{table.title} ({own:{form}}; {name} {best:{form}})")
     if not found:
-        return f"minigrad is {worse} nowhere here."
-    return f"Where minigrad is {worse} than the best of the others, taking the better of eager and compiled: " + (
+        return f"minigrad {worse} nowhere here."
+    return f"Where minigrad {worse} than the best of the others, taking the better of eager and compiled: " + (
         "; ".join(found) + "."
     )
 

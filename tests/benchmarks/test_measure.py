@@ -1,6 +1,7 @@
 """Comparisons in real processes: what is right, wrong, missing or fails half way is told; nothing is said of times."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -79,10 +80,11 @@ class Fails(NumPy):
 
 
 class Holds(NumPy):
-    '''Takes 64 MB.'''
+    '''Takes 64 MB, and took as much before that.'''
 
     def op_chain(self, a, n):
         run = super().op_chain(a, n)
+        np.ones(8 << 20)
         return lambda: [g + 0 * np.ones(8 << 20)[0] for g in run()]
 
 
@@ -128,8 +130,9 @@ def test_what_is_missing_fails_or_dies_is_left_out(planted):
     assert rows["nothing"].note == "has no op_chain"
     assert {name for name, row in rows.items() if row.ratio is not None} == {"talks", "holds"}
     assert rows["talks"].ratio == 1  # the first that is there
-    assert 60 < rows["holds"].peak_mb < 80  # whatever the process that started it takes
-    assert rows["talks"].peak_mb < 20
+    if sys.platform == "linux":  # elsewhere a former peak may hide it
+        assert 60 < rows["holds"].peak_mb < 80
+        assert rows["talks"].peak_mb < 20
 
 
 def test_no_process_is_left(planted, monkeypatch):

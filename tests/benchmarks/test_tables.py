@@ -64,13 +64,13 @@ def test_chart_shows_what_is_wrong_but_not_what_is_missing():
 
 def test_losses_are_those_of_the_better_variant_against_the_best_peer():
     tables = [TRAIN, CHAIN, IMPORT]
-    said = losses(tables, lambda r: r.ratio, "slower", ".2f")
+    said = losses(tables, lambda r: r.ratio, "is slower", ".2f")
     assert "train, large (8 x 256 x 512) (0.81; torch_sdpa 0.75)" in said
     assert "import (1.12; numpy 1.00)" in said
     assert "chain" not in said
     assert LIMIT not in said
-    assert losses([CHAIN], lambda r: r.ratio, "slower", ".2f") == "minigrad is slower nowhere here."
-    assert losses(tables, lambda r: r.peak_mb, "larger", ".0f", 1.0) == "minigrad is larger nowhere here."
+    assert losses([CHAIN], lambda r: r.ratio, "is slower", ".2f") == "minigrad is slower nowhere here."
+    assert losses(tables, lambda r: r.peak_mb, "takes more", ".0f", 1.0) == "minigrad takes more nowhere here."
 
 
 def test_readme_section():
