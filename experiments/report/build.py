@@ -124,7 +124,7 @@ class Report:
             "samples": None if self.samples is None else _samples(self.samples),
             "attribution": [_attribution(one) for one in self.attributions],
             "gradcheck": [_checked(one) for one in self.checked],
-            "graph": self.graph.by_module(2).to_json(),
+            "graph": self.graph.by_module(1).to_json(),
             "tensors": self.tensors.packed,
         }
 

@@ -44,6 +44,13 @@ class Examples:
     def from_state(cls, state: Mapping[str, Any]) -> Examples:
         return cls(**state)
 
+    def first(self, count: int) -> Examples:
+        """The first so many of the batch."""
+        counted = None if self.counted is None else self.counted[:count]
+        keywords = {name: x[:count] for name, x in self.keywords.items()}
+        names = self.queries[:count], self.keys[:count], self.answers[:count]
+        return Examples([x[:count] for x in self.inputs], keywords, self.labels[:count], counted, *names)
+
     def repeated(self, times: int) -> Examples:
         """A batch of so many copies of a single example, without names."""
         inputs = [np.repeat(x, times, 0) for x in self.inputs]

@@ -127,7 +127,7 @@ def health(
             )
         ]
         histograms = [
-            tag("td", bars(_histogram(g[name]), f"sizes of the gradient's elements, {when}: {_told(g[name])}", kind))
+            tag("td", bars(_histogram(g[name]), f"{when}: {_told(g[name])}", kind))
             for g, when, kind in ((first, "before training", "plus"), (last, "after training", "minus"))
         ]
         lane = tag("td", tag("span", str(broken[i]), class_="bad") if broken[i] else "none")
@@ -347,7 +347,7 @@ def graph(found: Graph, layer: str | None) -> Html:
         tag("p", "The loss of the first sequence as it was recorded, with the gradients that came back."),
         Html(f"<style>{export.STYLE}</style>"),
         tag("h3", "The whole, by module"),
-        _drawn(found.by_module(2)),
+        _drawn(found.by_module(1)),
         [more(f"What {layer} did", _drawn(one)) for one in inside if len(one.nodes) <= MOST_BOXES],
         tag("h3", "Every call, by module"),
         tag("div", _branch(found, ""), class_="tree"),

@@ -24,7 +24,7 @@ from models.attention_stack import Block
 POINTS = ("x", "q", "k", "v", "scores", "attn", "out")
 PATHS = ("query", "key", "value")  # the three ways in which a vector enters the layer
 FEATURED = 4  # components of the vectors, and of
-COMPONENTS = 5  # each head's queries, keys and values, of which a report keeps the weights
+COMPONENTS = 4  # each head's queries, keys and values, of which a report keeps the weights
 STEP, FINE_STEP = 1e-6, 1e-8
 KINK = 5e-7  # a finer step sees another slope: more than it would by rounding
 ROWS = 256  # examples with one number moved, computed as one batch
