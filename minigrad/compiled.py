@@ -85,6 +85,7 @@ class Recorder:
         self.backward_steps: list[Step] = []
         self.steps = self.forward_steps
         self.generators: dict[int, tuple[np.random.Generator, dict[str, Any]]] = {}
+        self._thread = threading.get_ident()
         self._memories: dict[int, tuple[weakref.ref[np.ndarray], Memory]] = {}  # by the id of the owning array
 
     def rewind(self) -> None:
@@ -130,6 +131,8 @@ class Recorder:
     # --- noting ---
 
     def note(self, function: Callable[..., Any], *args: Any, elementwise: bool = False, **kwargs: Any) -> None:
+        if threading.get_ident() != self._thread:
+            raise UntraceableError("an op computes in several threads")
         places = tuple([self.place(a) for a in args])
         self.steps.append(Step(function, places, {k: self.place(v) for k, v in kwargs.items()}, elementwise))
 
@@ -301,6 +304,11 @@ class Traced(NDArrayOperatorsMixin):
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return _call_noted(self.recorder, function, args, kwargs)
+
+    def see_to_writing(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """See engine.write: the call is one step."""
+        function(*_real(args))
+        self.recorder.note(function, *args)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(np.ndarray, name)

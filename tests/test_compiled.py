@@ -393,3 +393,32 @@ def test_two_threads_share_a_compiled_function():
     for thread in threads:
         thread.join()
     assert results == expected
+
+
+def test_attention_over_threads_is_one_step(monkeypatch):
+    """A batch wide enough for several threads: pieces write to planned memory, bit-equal to eager."""
+    from minigrad.kernels import attention as kernel
+
+    monkeypatch.setattr(kernel, "WIDE", 1)
+    before = mg.get_num_threads()
+    mg.set_num_threads(2)
+    try:
+        layer = SelfAttention(8, heads=2, positions="relative", rng=np.random.default_rng(0))
+        masks = [np.tril(np.ones((6, 6), bool)), np.ones((6, 6), bool)]
+        batches = [[normal(4, 6, 8, seed=s, dtype=np.float32), masks[s % 2]] for s in range(6)]
+        compiled = compare(lambda x, mask: (layer(x, mask=mask) ** 2).sum(), layer.parameters(), batches)
+        [recorded] = compiled._programs.values()
+        assert "attend_piecewise" in recorded.program.source
+        assert "pull_piecewise" in recorded.program.source
+    finally:
+        mg.set_num_threads(before)
+
+
+def test_long_sequences_block_by_block(monkeypatch):
+    from minigrad.kernels import attention as kernel
+
+    monkeypatch.setattr(kernel, "LONG", 1)
+    monkeypatch.setattr(kernel, "LONG_ROW", 4)
+    layer = SelfAttention(8, heads=2, rng=np.random.default_rng(0))
+    batches = [[normal(2, 9, 8, seed=s, dtype=np.float32)] for s in range(4)]
+    compare(lambda x: (layer(x) ** 2).sum(), layer.parameters(), batches)

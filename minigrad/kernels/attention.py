@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.engine import write
 from minigrad.kernels import attention_blockwise as blockwise
 from minigrad.kernels.softmax import normalised_exp
 from minigrad.threads import get_num_threads, spread
@@ -67,10 +68,19 @@ def forward(
     if pieces is None:
         y, weights = _attend(q, k, v, mask, bias, scale, out)
         return y, (weights, q, k, v)
-    y = np.empty((*q.shape[:-1], v.shape[-1]), q.dtype) if out is None else out
-    weights = np.empty((*q.shape[:-1], k.shape[-2]), q.dtype)
-    pieces.each(lambda part: _attend(part(q), part(k), part(v), part(mask), part(bias), scale, part(y), part(weights)))
+    y = np.empty((*q.shape[:-1], v.shape[-1]), q.dtype, like=q) if out is None else out
+    weights = np.empty((*q.shape[:-1], k.shape[-2]), q.dtype, like=q)
+    write(_attend_piecewise, q, k, v, mask, bias, scale, y, weights)
     return y, (weights, q, k, v)
+
+
+def _attend_piecewise(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, bias: Any, scale: float, y: np.ndarray, weights: np.ndarray
+) -> None:
+    """_attend over threads, which write to y and weights."""
+    pieces = _pieces(q, k, v, bias)
+    assert pieces is not None
+    pieces.each(lambda part: _attend(part(q), part(k), part(v), part(mask), part(bias), scale, part(y), part(weights)))
 
 
 def _attend(
@@ -115,15 +125,22 @@ def backward(
     if pieces is None:
         return _pull(g, weights, q, k, v, wanted, scale, (*out, None))
     gradients = tuple(
-        (np.empty(x.shape, x.dtype) if given is None else given) if want else None
+        (np.empty(x.shape, x.dtype, like=x) if given is None else given) if want else None
         for x, given, want in zip((q, k, v, weights), (*out, None), wanted)
     )
-    pieces.each(
-        lambda part: _pull(
-            part(g), part(weights), part(q), part(k), part(v), wanted, scale, [part(x) for x in gradients]
-        )
-    )
+    write(_pull_piecewise, g, weights, q, k, v, tuple(wanted), scale, gradients)
     return gradients
+
+
+def _pull_piecewise(
+    g: np.ndarray, weights: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, wanted: Any, scale: float, out: Any
+) -> None:
+    """_pull over threads, which write to `out`."""
+    pieces = _pieces(q, k, v, weights)
+    assert pieces is not None
+    pieces.each(
+        lambda part: _pull(part(g), part(weights), part(q), part(k), part(v), wanted, scale, [part(x) for x in out])
+    )
 
 
 def _pull(
