@@ -288,7 +288,7 @@ def as_array(x: Any) -> Array:
 
 
 def write(function: Callable[..., None], *args: Any) -> None:
-    """function(*args), which writes to arrays among its arguments; something that stands in for one sees to the call."""
+    """function(*args), which writes to arrays among them; something that stands in for an array sees to the call."""
     for x in args:
         if type(x) is not np.ndarray and hasattr(x, "see_to_writing"):
             return x.see_to_writing(function, args)  # type: ignore[no-any-return]
