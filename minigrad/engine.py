@@ -491,7 +491,7 @@ _last_write = 0
 _write_lock = threading.Lock()
 
 
-def _buffer(array: np.ndarray) -> np.ndarray:
+def buffer_of(array: np.ndarray) -> np.ndarray:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -500,7 +500,7 @@ def _buffer(array: np.ndarray) -> np.ndarray:
 def note_write(array: np.ndarray) -> None:
     """Remember that `array` has been written in place, so that no backward pass uses it as what it was."""
     global _last_write
-    buffer = _buffer(array)
+    buffer = buffer_of(array)
     key = id(buffer)
     with _write_lock:
         entry = _writes.get(key)
@@ -512,7 +512,7 @@ def note_write(array: np.ndarray) -> None:
 
 
 def _written_since(array: np.ndarray, tick: int) -> bool:
-    entry = _writes.get(id(_buffer(array)))
+    entry = _writes.get(id(buffer_of(array)))
     if entry is None or array.size == 0:
         return False
     low, high = np.lib.array_utils.byte_bounds(array)

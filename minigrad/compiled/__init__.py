@@ -1,0 +1,257 @@
+"""A loss that runs again without being recorded again: `compile`.
+
+The function runs once, forward and backward, with `Traced` arrays in the place of real ones. Every op's forward and
+every gradient rule is written in NumPy's syntax, so each NumPy call that they make passes through a Traced array and is
+noted, with where its operands lay in memory and where its result went. Views (a transpose, a slice) cost nothing when
+run again, since everything has its fixed place. What cannot be noted call by call, because it looks at values, is noted
+as one call of the whole op. Places of results are then planned: memory is used again as soon as its content is not
+needed any more, and all programs of one compiled function share one workspace.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad.compiled.program import Program, Workspace
+from minigrad.compiled.steps import ChangedError, UntraceableError
+from minigrad.compiled.tracing import Recorder, Traced, real_of
+from minigrad.engine import ON, Node, backward_pass, is_leaf, observers, own, owner_of, state
+from minigrad.op import watching
+from minigrad.tensor import Tensor, wrap
+from minigrad.trees import flatten
+
+_TRIES = 3  # how often a program may turn out not to fit before its arguments' shapes are left to eager runs
+
+
+class Compiled:
+    """What `compile` returns: call it like the loss function; each call also does what loss.backward() would do."""
+
+    def __init__(self, function: Callable[..., Any], check_every: int, cache: int):
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._check_every, self._cache = check_every, cache
+        self._programs: OrderedDict[Any, _Recorded] = OrderedDict()
+        self._failures: dict[Any, int] = {}
+        self._workspace = Workspace()
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any) -> Tensor:
+        leaves, put_back = flatten(args)
+        leaves = [_as_tensor(x) for x in leaves]
+        if state.recording != ON or state.depth or observers:
+            return self._run_eagerly(put_back(leaves))
+        with self._lock:
+            return self._run(leaves, put_back)
+
+    def _run(self, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
+        key = tuple([_signature(x) for x in leaves])
+        if self._failures.get(key, 0) >= _TRIES:
+            return self._run_eagerly(put_back(leaves))
+        recorded = self._programs.get(key)
+        if recorded is None or not recorded.fits():
+            return self._record(key, leaves, put_back)
+        if recorded.is_hooked(leaves):
+            return self._run_eagerly(put_back(leaves))
+        self._programs.move_to_end(key)
+        recorded.runs += 1
+        try:
+            if self._check_every and recorded.runs % self._check_every == 0:
+                return self._run_checked(recorded, leaves, put_back)
+            return recorded.run(leaves)
+        except ChangedError:
+            self._failures[key] = self._failures.get(key, 0) + 1
+            del self._programs[key]
+            return self._run_eagerly(put_back(leaves))
+
+    def _run_eagerly(self, args: Sequence[Any]) -> Tensor:
+        loss = self._loss(args)
+        loss.backward()
+        return loss.detach()
+
+    def _loss(self, args: Sequence[Any]) -> Tensor:
+        loss = self._function(*args)
+        if not isinstance(loss, Tensor) or loss.size != 1 or loss._node is None:
+            what = f"a tensor of shape {loss.shape}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+            raise TypeError(
+                f"mg.compile is for a function that returns a loss, one number that depends on something that requires "
+                f"a gradient; {self._function.__name__} returned {what}"
+            )
+        return loss
+
+    def _record(self, key: Any, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
+        recorder = Recorder()
+        inputs = [np.array(x._array, order="K") if isinstance(x, Tensor) else None for x in leaves]
+        stand_ins = [x if a is None else wrap(Traced(a, recorder), x._node) for x, a in zip(leaves, inputs)]
+        try:
+            with watching(recorder):
+                loss = self._loss(put_back(stand_ins))
+                assert loss._node is not None
+                nodes = _leaf_nodes(loss._node)
+                recorder.turn_back()
+                one = np.ones(loss.shape, loss.dtype)
+                found = backward_pass([(loss._node, one)], inputs=set(nodes))
+        except UntraceableError:
+            self._failures[key] = _TRIES
+            recorder.rewind()
+            return self._run_eagerly(put_back(leaves))
+        value, gradients = loss._array, [(node, found[node]) for node in nodes if node in found]
+        del loss, found, stand_ins
+        result = np.array(real_of(value))
+        for node, g in gradients:
+            _add_gradient(node, real_of(g))
+        self._programs[key] = _Recorded(recorder, leaves, inputs, value, gradients, self._workspace)
+        if len(self._programs) > self._cache:
+            self._programs.popitem(last=False)
+        return wrap(result, None)
+
+    def _run_checked(self, recorded: _Recorded, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
+        """A run that is compared with an eager one; RuntimeError where they differ."""
+        with recorded.program.same_draws():
+            loss = self._loss(put_back(leaves))
+            assert loss._node is not None
+            nodes = _leaf_nodes(loss._node)
+            found = backward_pass([(loss._node, np.ones(loss.shape, loss.dtype))], inputs=set(nodes))
+        value, gradients = recorded.compute(leaves)
+        differences = [] if np.array_equal(value, loss._array, equal_nan=True) else [f"loss {value} against {loss:.9g}"]
+        differences += [
+            f"the gradient of shape {g.shape}"
+            for node, g in gradients
+            if node not in found or not np.array_equal(g, found[node], equal_nan=True)
+        ]
+        if differences or len(found) != len(gradients):
+            raise RuntimeError(
+                f"a compiled run of {self._function.__name__} differs from an eager one in {', '.join(differences)}: "
+                "something that is not an argument has changed since it was recorded (train or eval mode, a Python "
+                "number, a closed-over array): make it an argument, or compile anew"
+            )
+        return recorded.finish(value, gradients)
+
+
+class _Recorded:
+    """A program with what it belongs to: the parameters that it uses, and where its gradients go."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        leaves: list[Any],
+        inputs: list[np.ndarray | None],
+        loss: Any,
+        gradients: list[tuple[Node, Any]],
+        workspace: Workspace,
+    ):
+        self.runs = 0
+        self._places = [i for i, x in enumerate(inputs) if x is not None]
+        arguments = {x._node: i for i, x in enumerate(leaves) if isinstance(x, Tensor) and x._node is not None}
+        self._targets: list[Node | int] = [arguments.get(node, node) for node, _ in gradients]
+        self._parameters = []
+        for node in self._targets:
+            if isinstance(node, Node):
+                owner = owner_of(node)
+                if owner is not None:
+                    self._parameters.append((weakref.ref(owner), node, owner._array))
+        self.program = Program(
+            recorder, [x for x in inputs if x is not None], loss, [g for _, g in gradients], workspace
+        )
+
+    def fits(self) -> bool:
+        """Whether the parameters still are where they were: an optimizer that is made later moves them."""
+        for reference, node, array in self._parameters:
+            owner = reference()
+            if owner is None or owner._node is not node or owner._array is not array:
+                return False
+        return True
+
+    def _nodes(self, leaves: list[Any]) -> list[Node]:
+        return [leaves[target]._node if isinstance(target, int) else target for target in self._targets]
+
+    def is_hooked(self, leaves: list[Any]) -> bool:
+        return any(node.notes is not None and node.notes.hooks for node in self._nodes(leaves))
+
+    def compute(self, leaves: list[Any]) -> tuple[np.ndarray, list[tuple[Node, np.ndarray]]]:
+        loss, gradients = self.program.run([leaves[i]._array for i in self._places])
+        return loss, list(zip(self._nodes(leaves), gradients))
+
+    def finish(self, loss: np.ndarray, gradients: list[tuple[Node, np.ndarray]]) -> Tensor:
+        for node, g in gradients:
+            _add_gradient(node, g)
+        return wrap(loss.copy(), None)
+
+    def run(self, leaves: list[Any]) -> Tensor:
+        return self.finish(*self.compute(leaves))
+
+
+def _as_tensor(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        if x._has_history():
+            raise TypeError(
+                "an argument of a compiled function has a history: pass .detach(), or compile what made it too"
+            )
+        return x
+    return wrap(np.asarray(x), None) if isinstance(x, (np.ndarray, np.generic)) else x
+
+
+def _signature(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        a = x._array
+        return a.shape, a.strides, a.dtype, x._node is not None
+    return type(x), x
+
+
+def _leaf_nodes(root: Node) -> list[Node]:
+    """The leaves that lead to the root; UntraceableError if a tensor on the way has a hook or keeps its gradient."""
+    seen, stack, leaves = {root}, [root], []
+    while stack:
+        node = stack.pop()
+        if node.notes is not None and (node.notes.hooks or (node.notes.retain and not is_leaf(node))):
+            raise UntraceableError("somebody watches a gradient")
+        if is_leaf(node):
+            leaves.append(node)
+        for edge in node.edges:
+            if edge not in seen:
+                seen.add(edge)
+                stack.append(edge)
+    return leaves
+
+
+def _add_gradient(node: Node, g: np.ndarray) -> None:
+    notes = node.notes
+    assert notes is not None
+    if notes.grad is None:
+        notes.grad = own(g)
+    else:
+        notes.grad += g
+
+
+def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 128) -> Compiled:
+    """A function that does what loss = function(*args); loss.backward() does, faster, and returns the loss.
+
+    The first call with arguments of new shapes or dtypes runs eagerly and records every NumPy call of the forward and
+    the backward pass, with all memory planned; later ones run the list of these calls, and are bit-equal to eager runs.
+    Gradients are added to `.grad` of all leaves; the optimizer's step stays outside.
+
+    Arguments: arrays, tensors and nests of them, which enter the function as Tensors, and anything else, which is part
+    of what is recorded (a call with another number records anew). So is everything else that the function uses: train
+    or eval mode, Python numbers, lengths of lists; scalars that change are passed as 0-d arrays. check_every: compare
+    each n-th run with an eager one, and raise RuntimeError where they differ. cache: how many recordings are kept.
+
+    Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. Dropout draws
+    anew in every run. With hooks, captures or anomaly detection the function runs eagerly.
+
+    >>> import minigrad as mg
+    >>> w = mg.tensor([1.0, 2.0], requires_grad=True)
+    >>> step = compile(lambda x: ((w * x) ** 2).sum())
+    >>> step(np.array([1.0, 1.0])), step(np.array([2.0, 0.0]))
+    (tensor(5.), tensor(4.))
+    >>> w.grad
+    array([10.,  4.])
+    """
+    if check_every < 0 or cache < 1:
+        raise ValueError(f"check_every is at least 0 and cache at least 1, not {check_every} and {cache}")
+    return Compiled(function, check_every, cache)

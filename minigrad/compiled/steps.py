@@ -1,0 +1,105 @@
+"""What a run is recorded as: steps, each one call, and the places in memory that its arrays have."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minigrad.trees import flatten
+
+
+class UntraceableError(Exception):
+    """A Traced array cannot follow: an op in which that happens is noted as one call; elsewhere the run stays eager."""
+
+
+class ChangedError(Exception):
+    """A value that decided what was recorded has changed: the program does not fit this call."""
+
+
+class Memory:
+    """A stretch of the workspace that one array needs, from the step that first writes it to the last that uses it."""
+
+    def __init__(self, size: int, first: int):
+        self.size = size
+        self.first = self.last = first
+        self.offset = 0
+        self.shares: Memory | None = None  # the dying operand in whose place an elementwise result is written
+
+
+class Place(NamedTuple):
+    """Where an array lies: a part of a Memory."""
+
+    memory: Memory
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Step(NamedTuple):
+    """One call. In `args` and `kwargs` a Place stands for each array of the workspace; `elementwise`: writes to `out`,
+    and may do so in the place of another argument."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    elementwise: bool = False
+
+
+# --- functions that steps call -----------------------------------------------------------------------------------
+
+
+def assign(out: np.ndarray, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
+    result = function(*args, **kwargs)
+    if np.shape(result) != out.shape:
+        raise ChangedError
+    out[...] = result
+
+
+def assign_nested(out: Any, function: Callable[..., Any], args: Any) -> None:
+    for place, value in zip(leaves_of(out), leaves_of(function(*args)), strict=True):
+        if isinstance(place, np.ndarray):
+            if place.shape != value.shape or place.dtype != value.dtype:
+                raise ChangedError
+            place[...] = value
+        elif place != value:
+            raise ChangedError
+
+
+def check_value(value: np.ndarray, expected: Any, read: Callable[[Any], Any]) -> None:
+    if read(value) != expected:
+        raise ChangedError
+
+
+# --- nested structures of arrays ---------------------------------------------------------------------------------
+
+
+def map_nested(f: Callable[[Any], Any], x: Any) -> Any:
+    """The nest x with f applied to its items; anything but a list, tuple or dict is returned as it is."""
+    if isinstance(x, (list, tuple)):
+        items = [f(item) for item in x]
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+    if isinstance(x, dict):
+        return {key: f(item) for key, item in x.items()}
+    return x
+
+
+def map_arrays(f: Callable[[np.ndarray], Any], x: Any) -> Any:
+    if isinstance(x, np.generic):
+        x = np.asarray(x)
+    return f(x) if isinstance(x, np.ndarray) else map_nested(functools.partial(map_arrays, f), x)
+
+
+def leaves_of(x: Any) -> list[Any]:
+    return flatten(x)[0]
+
+
+def arrays_in(x: Any) -> Iterator[np.ndarray]:
+    return (leaf for leaf in leaves_of(x) if isinstance(leaf, np.ndarray))
+
+
+def generators_in(x: Any) -> Iterator[np.random.Generator]:
+    return (leaf for leaf in leaves_of(x) if isinstance(leaf, np.random.Generator))

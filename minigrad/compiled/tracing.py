@@ -1,0 +1,352 @@
+"""Arrays that report every NumPy call that they take part in, and the recorder that they report to."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from minigrad.compiled.steps import (
+    Memory,
+    Place,
+    Step,
+    UntraceableError,
+    arrays_in,
+    assign,
+    assign_nested,
+    check_value,
+    generators_in,
+    leaves_of,
+    map_arrays,
+    map_nested,
+)
+from minigrad.engine import Array, Node, buffer_of, caller
+from minigrad.op import Op
+from minigrad.random import uniform
+from minigrad.tensor import Tensor
+
+
+class Recorder:
+    """Notes the steps of one run. It watches all ops, and each Traced array reports to it."""
+
+    def __init__(self) -> None:
+        self.forward_steps: list[Step] = []
+        self.backward_steps: list[Step] = []
+        self.steps = self.forward_steps
+        self.generators: dict[int, tuple[np.random.Generator, dict[str, Any]]] = {}
+        self._thread = threading.get_ident()
+        self._memories: dict[int, tuple[weakref.ref[np.ndarray], Memory]] = {}  # by the id of the array that owns it
+
+    def rewind(self) -> None:
+        """Undo all draws."""
+        for generator, before in self.generators.values():
+            generator.bit_generator.state = before
+
+    def turn_back(self) -> None:
+        """What follows belongs to the backward pass."""
+        self.steps = self.backward_steps
+
+    @property
+    def _now(self) -> int:
+        return len(self.forward_steps) + len(self.backward_steps)
+
+    # --- memory ---
+
+    def new(self, array: np.ndarray) -> Traced:
+        """A result in memory of its own."""
+        buffer = buffer_of(array)
+        self._memories[id(buffer)] = weakref.ref(buffer), Memory(buffer.nbytes, self._now)
+        return Traced(array, self)
+
+    def memory_of(self, array: np.ndarray) -> Memory | None:
+        """None for an array that is no result: an argument's, a parameter's, a constant."""
+        buffer = buffer_of(array)
+        entry = self._memories.get(id(buffer))
+        return entry[1] if entry is not None and entry[0]() is buffer else None
+
+    def place(self, x: Any) -> Any:
+        """x with a Place for each array of the workspace in it, which is used by the step that is being noted."""
+        if isinstance(x, Traced):
+            x = x.array
+        if isinstance(x, np.ndarray):
+            memory = self.memory_of(x)
+            if memory is None:
+                return x
+            memory.last = self._now
+            start = x.__array_interface__["data"][0] - buffer_of(x).__array_interface__["data"][0]
+            return Place(memory, start, x.shape, x.strides, x.dtype)
+        return map_nested(self.place, x)
+
+    # --- noting ---
+
+    def note(self, function: Callable[..., Any], *args: Any, elementwise: bool = False, **kwargs: Any) -> None:
+        if threading.get_ident() != self._thread:
+            raise UntraceableError("an op computes in several threads")
+        places = tuple([self.place(a) for a in args])
+        self.steps.append(Step(function, places, {k: self.place(v) for k, v in kwargs.items()}, elementwise))
+
+    def note_result(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], result: Any) -> Any:
+        """Traced arrays for the result of a call: views need no step, new arrays are assigned to."""
+        operands = real_of((args, kwargs))
+        if _is_view(result, operands):
+            return Traced(result, self)
+        if isinstance(result, (tuple, list)):
+            if all(_is_view(r, operands) for r in result):
+                return type(result)(Traced(r, self) for r in result)
+            raise UntraceableError(f"{function} returns several new arrays")
+        if not isinstance(result, (np.ndarray, np.generic, int, float, bool)):
+            raise UntraceableError(f"{function} returns a {type(result).__name__}")
+        new = self.new(np.asarray(result))
+        self.note(assign, new, function, args, kwargs)
+        return new
+
+    def note_whole(self, function: Callable[..., Any], args: Any, result: Any) -> Any:
+        """One step for a call that is not looked into; its arrays are copied to places of their own."""
+        copies = map_arrays(lambda a: self.new(np.array(a, order="K")), result)
+        self.note(assign_nested, copies, function, args)
+        return copies
+
+    # --- watching ops ---
+
+    def forward(self, op: Op[Any], forward: Callable[..., Any], *values: Any) -> Any:
+        for generator in generators_in(values):
+            self.generators.setdefault(id(generator), (generator, dict(generator.bit_generator.state)))
+        if op is uniform:
+            generator, shape = values
+            new = self.new(forward(generator, shape))
+            self.note(generator.random, dtype=np.float32, out=new)
+            return new
+        return self._call(forward, values)
+
+    def vjp(self, op: Op[Any], vjp: Callable[..., Any], node: Node, g: Array, recorded: bool) -> Sequence[Array]:
+        if recorded:  # the rules call ops, which are watched themselves
+            return vjp(node, g, recorded)  # type: ignore[no-any-return]
+        pull: Any = functools.partial(_pull, vjp, node.plan)
+        gradients: Sequence[Array] = self._call(pull, (node.saved, g))
+        return gradients
+
+    def _call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+        begun = len(self.steps)
+        try:
+            result = function(*map_arrays(lambda a: Traced(a, self), values))
+        except UntraceableError:
+            result = function(*real_of(values))
+        if isinstance(result, (int, float)):  # of an op that returns a number, which its caller makes an array of
+            result = np.asarray(result)
+        if not any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in leaves_of(result)):
+            return result
+        del self.steps[begun:]
+        return self.note_whole(function, real_of(values), real_of(result))
+
+
+class _Saved(NamedTuple):
+    """What an op's vjp reads of a node."""
+
+    plan: Any
+    saved: Any
+
+
+def _pull(vjp: Callable[..., Any], plan: Any, saved: Any, g: Array) -> Any:
+    return vjp(_Saved(plan, saved), g, False)
+
+
+# --- arrays that report what is done to them ---------------------------------------------------------------------
+
+
+class Traced(NDArrayOperatorsMixin):
+    """Stands for a real array and notes every NumPy call that it takes part in."""
+
+    __slots__ = ("array", "recorder")
+
+    def __init__(self, array: np.ndarray, recorder: Recorder):
+        self.array = array
+        self.recorder = recorder
+
+    shape = property(lambda self: self.array.shape)
+    dtype = property(lambda self: self.array.dtype)
+    ndim = property(lambda self: self.array.ndim)
+    size = property(lambda self: self.array.size)
+    strides = property(lambda self: self.array.strides)
+    T = property(lambda self: Traced(self.array.T, self.recorder))
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        recorder, real = self.recorder, real_of(inputs)
+        function = ufunc if method == "__call__" else getattr(ufunc, method)
+        if method == "at":
+            function(*real)
+            recorder.note(function, *inputs)
+            return None
+        if out is not None and not isinstance(out[0], Traced):
+            if out[0] is not inputs[0]:
+                raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
+            out = None  # a += b with a constant a, which nobody else holds
+        result = function(*real, **real_of(kwargs), **({} if out is None else {"out": real_of(out)}))
+        if type(result) is tuple:
+            raise UntraceableError(f"{ufunc} has several results")
+        traced = recorder.new(np.asarray(result)) if out is None else out[0]
+        elementwise = method == "__call__" and ufunc.signature is None and out is None and not kwargs
+        recorder.note(function, *inputs, elementwise=elementwise, **kwargs, out=traced)
+        return traced
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _call_noted(self.recorder, function, args, kwargs)
+
+    def see_to_writing(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """See engine.write: the call is one step."""
+        function(*real_of(args))
+        self.recorder.note(function, *args)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(np.ndarray, name)
+        if name.startswith("_") or not callable(method):
+            _complain_of_user()
+            raise UntraceableError(f"an array's attribute {name} is asked for")
+        if name in _READING:
+            return lambda *args: self._read(lambda array: method(array, *args))
+        return lambda *args, **kwargs: _call_noted(self.recorder, method, (self, *args), kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        real = real_of(index)
+        result = self.array[real]
+        if isinstance(result, np.generic):  # one element: as a 0-d array, which is a view of it
+            index = (*index, ...) if isinstance(index, tuple) else (index, ...)
+            result = self.array[real_of(index)]
+        if not any(isinstance(leaf, Traced) for leaf in leaves_of(index)) and buffer_of(result) is buffer_of(
+            self.array
+        ):
+            return Traced(result, self.recorder)
+        new = self.recorder.new(np.array(result, order="K"))
+        self.recorder.note(assign, new, operator.getitem, (self, index), {})
+        return new
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.array[real_of(index)] = real_of(value)
+        self.recorder.note(operator.setitem, self, index, value)
+
+    def __bool__(self) -> bool:
+        return bool(self._read(bool))
+
+    def __int__(self) -> int:
+        return int(self._read(int))
+
+    def __float__(self) -> float:
+        return float(self._read(float))
+
+    def __index__(self) -> int:
+        return int(self._read(operator.index))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        _complain_of_user()
+        raise UntraceableError("an array is taken for its values")
+
+    def _read(self, read: Callable[[Any], Any]) -> Any:
+        """A value that decides what is done next: inside an op it is noted, and checked when the program runs."""
+        _complain_of_user()
+        value = read(self.array)
+        self.recorder.note(check_value, self, value, read)
+        return value
+
+
+def _complain_of_user() -> None:
+    """TypeError unless a value is read by minigrad itself, or within an op."""
+    frame: Any = sys._getframe(2)
+    while frame.f_globals.get("__name__") == __name__ and frame.f_code is not Recorder._call.__code__:
+        frame = frame.f_back
+    reader = frame.f_globals.get("__name__", "")
+    if reader.startswith("minigrad.") and reader != Tensor.__module__:
+        return
+    above = frame
+    while above is not None:
+        if above.f_code is Recorder._call.__code__:
+            return
+        above = above.f_back
+    file, line = caller(frame)
+    raise TypeError(
+        f"{file}:{line} reads a value while mg.compile records: what is read would be the same in every later run. "
+        "Keep it an array (mg.where instead of if), or read it outside of the compiled function"
+    )
+
+
+_READING = {"item", "tolist", "tobytes"}
+_STATIC = {np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj, np.broadcast_shapes}
+_WRITING = {np.copyto, np.put, np.putmask, np.place, np.fill_diagonal, np.put_along_axis, np.ndarray.fill}
+# Functions and methods whose results can be written to where they belong, as (function, keyword arguments).
+_REDUCTIONS: dict[Any, tuple[np.ufunc, str]] = {
+    function: (ufunc, name)
+    for ufunc, name in [
+        (np.add, "sum"),
+        (np.multiply, "prod"),
+        (np.maximum, "max"),
+        (np.minimum, "min"),
+        (np.logical_or, "any"),
+        (np.logical_and, "all"),
+    ]
+    for function in (getattr(np, name), getattr(np.ndarray, name))
+}
+_WITH_OUT = {np.einsum, np.concatenate, np.dot, np.ndarray.dot, np.mean, np.ndarray.mean, np.cumsum, np.ndarray.cumsum}
+_TAKING = {np.take, np.ndarray.take}  # with mode="raise", the result is copied to `out` behind a buffer
+
+
+def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a NumPy function or an ndarray's method on the real arrays, and note it."""
+    real, real_kwargs = real_of(args), real_of(kwargs)
+    if function in _STATIC:
+        return function(*real, **real_kwargs)
+    if function in _WRITING:
+        if not isinstance(args[0], Traced):
+            raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
+        function(*real, **real_kwargs)
+        recorder.note(function, *args, **kwargs)
+        return None
+    if kwargs.get("out") is not None:
+        raise UntraceableError("only ufuncs are followed into given arrays")
+    result = function(*real, **real_kwargs)
+    if function in (np.empty, np.empty_like):
+        return recorder.new(result)
+    if function in (np.zeros, np.zeros_like):
+        new = recorder.new(result)
+        recorder.note(np.ndarray.fill, new, 0)
+        return new
+    if function in (np.ndarray.astype, np.ndarray.copy, np.copy) and buffer_of(result) is not buffer_of(args[0].array):
+        new = recorder.new(result)
+        recorder.note(np.copyto, new, args[0], casting="unsafe")
+        return new
+    if function is np.where and len(args) == 3 and getattr(args[0], "dtype", None) == np.bool_:
+        new = recorder.new(result)
+        recorder.note(np.copyto, new, args[2], casting="unsafe")
+        recorder.note(np.copyto, new, args[1], casting="unsafe", where=args[0])
+        return new
+    if function in _REDUCTIONS and len(args) <= 2:
+        reduce = _REDUCTIONS[function][0].reduce
+        keywords = {"axis": args[1] if len(args) == 2 else None, **kwargs}
+        new = recorder.new(np.array(result))
+        if np.array_equal(reduce(real[0], **{**keywords, "out": np.empty_like(new.array)}), result, equal_nan=True):
+            recorder.note(reduce, args[0], **keywords, out=new)
+            return new
+    with_out = function in _WITH_OUT or (function in _TAKING and kwargs.get("mode", "raise") != "raise")
+    if with_out and not _is_view(result, real):
+        new = recorder.new(np.asarray(result))
+        recorder.note(function, *args, **kwargs, out=new)
+        return new
+    return recorder.note_result(function, args, kwargs, result)
+
+
+def _is_view(result: Any, operands: Any) -> bool:
+    return isinstance(result, np.ndarray) and any(buffer_of(result) is buffer_of(a) for a in arrays_in(operands))
+
+
+def real_of(x: Any) -> Any:
+    return x.array if isinstance(x, Traced) else map_nested(real_of, x)
