@@ -180,8 +180,7 @@ def _recorded(run: Run, name: str) -> dict[str, Any]:
 def _tokens(example: Examples) -> dict[str, Any]:
     """The names of one example's vectors."""
     names = {"queries": example.queries[0], "keys": example.keys[0], "answers": example.answers[0]}
-    shown = [name for name in example.keys[0] if not name.startswith("(")]
-    return {"text": " ".join(shown[:12]) + (" …" if len(shown) > 12 else ""), **names}
+    return {"text": example.title(0), **names}
 
 
 def _who_asks(path: str) -> dict[str, str]:

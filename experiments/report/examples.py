@@ -18,6 +18,7 @@ from minigrad.nn.module import functional_call
 from minigrad.tensor import Tensor
 
 PROBES, BATCH = 3, 32
+LONGEST = 12  # names in a title
 LECTURE_TAGS = ("PRON", "VERB", "DET", "NOUN")
 
 
@@ -43,6 +44,13 @@ class Examples:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Examples:
         return cls(**state)
+
+    def title(self, i: int) -> str:
+        """Example number i in a few words."""
+        if len(self.answers[i]) == 1:
+            return f"{self.answers[i][0]}, {len(self.keys[i])} vectors"
+        shown = [name for name in self.keys[i] if not name.startswith("(")]
+        return " ".join(shown if len(shown) <= LONGEST else [*shown[:LONGEST], "…"])
 
     def first(self, count: int) -> Examples:
         """The first so many of the batch."""

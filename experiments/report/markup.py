@@ -60,7 +60,7 @@ def number(x: float | None) -> str:
     return text.replace("-", "−")
 
 
-def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], caption: str = "", class_: str | None = None) -> Html:
+def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], caption: str = "", class_: str = "long") -> Html:
     """A table in a box of its own that scrolls; the first cell of a row is its header. Floats are shortened."""
     columns = [tag("th", cell, scope="col", class_=None if i else "left") for i, cell in enumerate(head)]
     lines = [tag("tr", tag("th", row[0], scope="row"), [tag("td", _cell(cell)) for cell in row[1:]]) for row in rows]

@@ -47,13 +47,7 @@ def samples(model: nn.Module, weights: Mapping[str, np.ndarray], batch: Examples
 
     x = {"inputs": batch.inputs, "keywords": batch.keywords}
     noise = study.grad_noise(study.per_sample_grads(model.eval(), loss, x, (batch.labels, batch.counted)))
-    names = [" ".join(_unframed(keys)) for keys in batch.keys]
-    return Samples(noise.norms, noise.cosine, noise.noise_scale, names)
-
-
-def _unframed(names: Sequence[str]) -> list[str]:
-    kept = [name for name in names if not name.startswith("(")]
-    return kept if len(kept) <= 12 else [*kept[:11], "…"]
+    return Samples(noise.norms, noise.cosine, noise.noise_scale, [batch.title(i) for i in range(len(batch.keys))])
 
 
 def gradients(
