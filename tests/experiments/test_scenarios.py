@@ -198,11 +198,12 @@ def test_only_training_distorts_frames(tasks):
 
 
 def test_speakers_are_learnt_from_the_order_of_their_sounds():
-    settings = replace(single.EMBEDDED, dim=32, hidden=32, epochs=8, lr=5e-3, dropout=0.0)
+    settings = replace(single.EMBEDDED, dim=32, hidden=32, epochs=16, lr=5e-3, dropout=0.0)
+    mg.seed(0)  # of the initial weights
     data = dict(zip(NAMES, speakers.splits(0, train=40, dev=10, test=20)))
     score = trained(SingleTask(settings, data)).evaluate("test")["accuracy"]
     alone = trained(SingleTask(replace(settings, model="fc", epochs=3), data)).evaluate("test")["accuracy"]
-    assert score > 0.7
+    assert score > 0.8
     assert alone < 0.4
 
 

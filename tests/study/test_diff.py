@@ -147,7 +147,7 @@ def test_a_changed_parameter_of_a_model_is_where_its_runs_part(changed):
     assert study.diff(recorded(lambda: one(x).sum()), recorded(lambda: other(x).sum())) is None
     dict(other.named_modules())[changed].weight._array.flat[-1] += 0.5
     found = study.diff(recorded(lambda: one(x).sum()), recorded(lambda: other(x).sum()))
-    assert (found.kind, found.argument) == ("argument", "weight")
+    assert (found.kind, found.argument) in [("argument", "weight"), ("argument", "wq")]
     weight = dict(one.named_modules())[changed].weight
     assert found.values == pytest.approx((weight.numpy()[found.index], weight.numpy()[found.index] + 0.5))
 

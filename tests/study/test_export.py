@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -344,6 +345,11 @@ def test_colours_can_be_read_in_light_and_dark():
 @pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not installed")
 def test_a_browser_finds_every_label_in_its_box(tmp_path):
     playwright = pytest.importorskip("playwright.sync_api")
+    with ThreadPoolExecutor(1) as pool:  # a thread of its own: other tests' browser has an event loop in this one
+        pool.submit(_look_in_browser, playwright, tmp_path).result()
+
+
+def _look_in_browser(playwright, tmp_path):
     with playwright.sync_playwright() as p:
         browser = p.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
         page = browser.new_page()
