@@ -738,4 +738,4 @@ if (start) {
   addEventListener("hashchange", () => { if (fromHash()) show(); });
   fromHash();
   show();
-} else add($("walk"), [el("p", {}, "This model has no self-attention that could be walked through.")]);
+} else add($("walk"), [el("p", {}, "There is no self-attention to walk through, or its numbers are too many for one page.")]);

@@ -10,6 +10,7 @@ import numpy as np
 from experiments.report.markup import Html, join, number, table, tag
 from experiments.report.pack import unpack
 
+NOTHING = "There is no self-attention to walk through, or its numbers are too many for one page."
 ALPHA = "<msub><mi>α</mi><mrow><mi>i</mi><mo>,</mo><mi>j</mi></mrow></msub>"
 PRIME = "<msub><mi>α′</mi><mrow><mi>i</mi><mo>,</mo><mi>j</mi></mrow></msub>"
 
@@ -17,7 +18,7 @@ PRIME = "<msub><mi>α′</mi><mrow><mi>i</mi><mo>,</mo><mi>j</mi></mrow></msub>"
 def walk(data: Mapping[str, Any]) -> Html:
     """From a report's data, the tables of the query at which the walk starts."""
     if data["start"] is None:
-        return tag("p", "This model has no self-attention that could be walked through.")
+        return tag("p", NOTHING)
     start, own = data["start"], data["walks"][data["start"]["walk"]]
     tokens = data["tokens"][own["probe"]]
     i, h = start["query"], start["head"]

@@ -26,7 +26,7 @@ AXES = {
 }
 CENTRE = ("q", "k", "v", "scores", "attn", "b")  # what the walk from the scores on needs
 BUDGET = 270_000  # bytes of the file for these tensors
-SMALLEST = 900_000  # what the first of them may take, lest there be nothing to walk through
+FIRST = 700_000  # what those of the first example after training may take, lest there be too little to walk through
 
 
 class Walk:
@@ -67,8 +67,8 @@ class Walk:
         for wanted in (True, False) if whole else (False,):
             arrays = self._arrays(layer, wanted, snapshot, p)
             size = sum(size_of(array) for array, _ in arrays.values())
-            room = SMALLEST if not self.walks else BUDGET - (self.tensors.size - self._before)
-            if size <= room:
+            most = FIRST if (snapshot, p) == ("last", 0) else BUDGET
+            if size <= most - (self.tensors.size - self._before):
                 return self._keep(layer, arrays, wanted, snapshot, p)
         return None
 

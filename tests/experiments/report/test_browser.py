@@ -3,9 +3,13 @@
 import base64
 import itertools
 import re
+import shutil
+import sys
 
 import numpy as np
 import pytest
+
+from experiments.report import walk as kept
 
 from .conftest import HOSTILE, data_in, unpacked
 
@@ -491,3 +495,33 @@ def test_labels_of_charts_are_not_cut(report, look):
           return a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1 || a.bottom > b.bottom + 1;
         }).map((one) => one.textContent)""")
         assert cut == []
+
+
+def test_too_many_numbers_for_a_page_leave_out_what_is_least_needed(tagged, look, call, tmp_path, monkeypatch):
+    copy = shutil.copytree(tagged, tmp_path / "run")
+    sizes = {}
+    for name, most in (("all", 10**6), ("centre", 25_000), ("none", 0)):
+        for limit in ("FIRST", "BUDGET"):
+            monkeypatch.setattr(kept, limit, most)
+        assert call("report", copy).status == 0
+        page = look(copy / "report.html", "#step=2")
+        data = data_in(copy / "report.html")
+        sizes[name] = len(data["walks"]), sum(one["whole"] for one in data["walks"])
+        said = page.locator("#walk").inner_text()
+        assert ("or its numbers are too many for one page" in said) == (name == "none")
+        assert page.locator("#grids table").count() == 3
+        assert page.said == []
+    assert sizes["all"] == (8, 2)  # two layers before and after training, and of two more sequences
+    assert sizes["centre"][0] > sizes["centre"][1] == 0
+    assert sizes["none"] == (0, 0)
+
+
+def test_a_model_without_attention_says_so(tagged, look, call, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    named = ("--train", tagged.parent / "train.conllu", "--dim", 8, "--hidden", 8, "--epochs", 1, "--model", "fc")
+    assert call("per-vector", *named, "--out", tmp_path / "run").status == 0
+    page = look(tmp_path / "run" / "report.html")
+    assert "There is no self-attention to walk through" in page.locator("#walk").inner_text()
+    assert "This model has no attention." in page.locator("#maps").inner_text()
+    assert "The model has no attention to compare with." in page.locator("#attribution").inner_text()
+    assert page.said == []
