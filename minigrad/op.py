@@ -285,7 +285,9 @@ class Op(Generic[P]):
                     break
                 bound[i] = value
             else:
-                ok = n <= self._n_positional and not any(value is _MISSING for value in bound)
+                ok = n <= self._n_positional
+                if n < self._n_required:
+                    ok = ok and not any(value is _MISSING for value in bound)
         if not ok:
             signature = inspect.signature(cast(Any, self).__wrapped__)
             try:

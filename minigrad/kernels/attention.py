@@ -13,7 +13,7 @@ import numpy as np
 
 from minigrad.engine import write
 from minigrad.kernels import attention_blockwise as blockwise
-from minigrad.kernels.softmax import normalised_exp
+from minigrad.kernels.softmax import is_calm, normalised_exp
 from minigrad.threads import get_num_threads, spread
 
 Part = Callable[[Any], Any]
@@ -99,13 +99,15 @@ def _attend(
         scores *= scores.dtype.type(scale)
     if bias is not None:
         scores = np.add(scores, bias, out=scores if bias.dtype == scores.dtype else None)
+    calm = is_calm(scores)
     if mask is not None:
         np.copyto(scores, -np.inf, where=~mask)
     hiding = mask is not None or bias is not None or not scores.shape[-1]
-    top = np.maximum.reduce(scores, -1, keepdims=True, initial=-np.inf if hiding else None)
-    if hiding:
-        top[top == -np.inf] = 0  # a row with nothing to attend to: its weights become 0
-    scores -= top
+    if not calm:
+        top = np.maximum.reduce(scores, -1, keepdims=True, initial=-np.inf if hiding else None)
+        if hiding:
+            top[top == -np.inf] = 0  # a row with nothing to attend to: its weights become 0
+        scores -= top
     weights = normalised_exp(scores, -1, hiding)
     return np.matmul(weights, v, out=out), weights
 
