@@ -518,7 +518,7 @@ Declared = TypeVar("Declared", bound="Op[Any] | Derived[Any, Any]")
 
 def _declared(function: Declared) -> Declared:
     """minigrad's own ops are found by name and by NumPy's functions; a user's are just theirs."""
-    if cast(Any, function).__module__.startswith("minigrad."):
+    if (cast(Any, function).__module__ or "").startswith("minigrad."):
         register(function.name, function)
     return function
 
