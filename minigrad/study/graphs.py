@@ -21,6 +21,13 @@ def recording() -> Iterator[None]:
 
     Ordinarily a node keeps only what gradient rules need, and what a backward pass has used is freed. What is kept
     stands in `node.notes.call`, and a call's gradient in `node.notes.grad`; see `calls` and `graph`.
+
+    >>> import minigrad as mg
+    >>> x = mg.tensor(2.0, requires_grad=True)
+    >>> with recording():
+    ...     y = x * 3.0
+    >>> [(node.op, node.notes.call.arguments) for node in calls(y)]
+    [(multiply, [array(2.), 3.0])]
     """
     before = state.mode, state.recording
     state.mode = COMPLETE
