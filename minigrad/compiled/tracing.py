@@ -42,6 +42,7 @@ class Recorder:
         self.steps = self.forward_steps
         self.generators: dict[int, tuple[np.random.Generator, dict[str, Any]]] = {}
         self._thread = threading.get_ident()
+        self._looks_away = False  # within a call that is noted as a whole, ops are not followed
         self._memories: dict[int, tuple[weakref.ref[np.ndarray], Memory]] = {}  # by the id of the array that owns it
 
     def rewind(self) -> None:
@@ -118,6 +119,8 @@ class Recorder:
     def forward(self, op: Op[Any], forward: Callable[..., Any], *values: Any) -> Any:
         for generator in generators_in(values):
             self.generators.setdefault(id(generator), (generator, dict(generator.bit_generator.state)))
+        if self._looks_away:
+            return forward(*values)
         if op is uniform:
             generator, shape = values
             new = self.new(forward(generator, shape))
@@ -126,7 +129,7 @@ class Recorder:
         return self._call(forward, values)
 
     def vjp(self, op: Op[Any], vjp: Callable[..., Any], node: Node, g: Array, recorded: bool) -> Sequence[Array]:
-        if recorded:  # the rules call ops, which are watched themselves
+        if recorded or self._looks_away:  # recorded rules call ops, which are watched themselves
             return vjp(node, g, recorded)  # type: ignore[no-any-return]
         pull: Any = functools.partial(_pull, vjp, node.plan)
         gradients: Sequence[Array] = self._call(pull, (node.saved, g))
@@ -137,7 +140,12 @@ class Recorder:
         try:
             result = function(*map_arrays(lambda a: Traced(a, self), values))
         except UntraceableError:
-            result = function(*real_of(values))
+            del self.steps[begun:]
+            self._looks_away = True  # what it computes unseen, and hands to other ops, would be taken for constant
+            try:
+                result = function(*real_of(values))
+            finally:
+                self._looks_away = False
         if isinstance(result, (int, float)):  # of an op that returns a number, which its caller makes an array of
             result = np.asarray(result)
         if not any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in leaves_of(result)):
@@ -224,9 +232,8 @@ class Traced(NDArrayOperatorsMixin):
         if isinstance(result, np.generic):  # one element: as a 0-d array, which is a view of it
             index = (*index, ...) if isinstance(index, tuple) else (index, ...)
             result = self.array[real_of(index)]
-        if not any(isinstance(leaf, Traced) for leaf in leaves_of(index)) and buffer_of(result) is buffer_of(
-            self.array
-        ):
+        follows_values = any(isinstance(leaf, Traced) for leaf in leaves_of(index))
+        if not follows_values and _is_view(result, self.array):
             return Traced(result, self.recorder)
         new = self.recorder.new(np.array(result, order="K"))
         self.recorder.note(assign, new, operator.getitem, (self, index), {})
@@ -283,9 +290,9 @@ def _complain_of_user() -> None:
 _READING = {"item", "tolist", "tobytes"}
 _STATIC = {np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj, np.broadcast_shapes}
 _WRITING = {np.copyto, np.put, np.putmask, np.place, np.fill_diagonal, np.put_along_axis, np.ndarray.fill}
-# Functions and methods whose results can be written to where they belong, as (function, keyword arguments).
-_REDUCTIONS: dict[Any, tuple[np.ufunc, str]] = {
-    function: (ufunc, name)
+# Functions and methods whose results can be written to where they belong: reductions through their ufunc, and others.
+_REDUCTIONS: dict[Any, np.ufunc] = {
+    function: ufunc
     for ufunc, name in [
         (np.add, "sum"),
         (np.multiply, "prod"),
@@ -330,7 +337,7 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
         recorder.note(np.copyto, new, args[1], casting="unsafe", where=args[0])
         return new
     if function in _REDUCTIONS and len(args) <= 2:
-        reduce = _REDUCTIONS[function][0].reduce
+        reduce = _REDUCTIONS[function].reduce
         keywords = {"axis": args[1] if len(args) == 2 else None, **kwargs}
         new = recorder.new(np.array(result))
         if np.array_equal(reduce(real[0], **{**keywords, "out": np.empty_like(new.array)}), result, equal_nan=True):
