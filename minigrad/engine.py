@@ -287,14 +287,6 @@ def as_array(x: Any) -> Array:
     return np.asarray(x)
 
 
-def write(function: Callable[..., None], *args: Any) -> None:
-    """function(*args), which writes to arrays among them; something that stands in for an array sees to the call."""
-    for x in args:
-        if type(x) is not np.ndarray and hasattr(x, "see_to_writing"):
-            return x.see_to_writing(function, args)  # type: ignore[no-any-return]
-    return function(*args)
-
-
 def own(g: Array) -> np.ndarray:
     """A writable array that nobody else holds, whatever a rule returned (a view, a broadcast, somebody's operand)."""
     return np.array(g, order="C")

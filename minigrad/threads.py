@@ -53,11 +53,9 @@ class _Threads:
         return self.setting
 
     def enter(self, wanted: int) -> int:
-        """Begin to work with up to `wanted` threads; returns how many helpers the caller gets (0: it is not inside)."""
+        """Begin to work with up to `wanted` threads, BLAS held to one; returns how many helpers the caller gets."""
         with self.lock:
-            helpers = min(wanted, self.number() - self.running) - 1
-            if helpers < 1:
-                return 0
+            helpers = max(0, min(wanted, self.number() - self.running) - 1)
             if not self.running:
                 self.former = [library.get_num_threads() for library in self.libraries()]
                 self._set_blas([1] * len(self.former))
@@ -186,23 +184,32 @@ def _serve(queue: SimpleQueue[Any]) -> None:
         del job, context  # arrays must not outlive the work because a helper has nothing else to do
 
 
-def spread(work: Callable[[Iterator[T]], None], units: Sequence[T]) -> None:
+def spread(work: Callable[[Iterator[T]], None], units: Sequence[T], threads: int | None = None) -> None:
     """Call work(iterator) in several threads at once; their iterators together hand out each of `units` once.
 
     Work that is called so prepares its workspace once and then loops over what it gets. BLAS is held to one thread
     meanwhile, so that no more run than set_num_threads allows. Called inside such work, or when all threads are busy,
     it runs in the calling thread alone. An exception in any thread ends the work of all, and is raised here; NumPy's
-    error state is the caller's.
+    error state is the caller's. threads: at most so many; 1 only holds BLAS.
     """
-    helpers = 0
-    if len(units) > 1 and not _here.inside:
-        helpers = _threads.enter(min(len(units), get_num_threads()))
-    if not helpers:
+    if len(units) < 2 or _here.inside or get_num_threads() < 2:
         work(iter(units))
         return
+    helpers = _threads.enter(min(len(units), threads or get_num_threads()))
+    _here.inside = True
+    try:
+        if helpers:
+            _with_helpers(work, units, helpers)
+        else:
+            work(iter(units))
+    finally:
+        _here.inside = False
+        _threads.leave(helpers)
+
+
+def _with_helpers(work: Callable[[Iterator[T]], None], units: Sequence[T], helpers: int) -> None:
     shared = _Shared(units)
     job = _Job(work, shared, helpers)
-    _here.inside = True
     try:
         for _ in range(helpers):
             _threads.queue.put((job, contextvars.copy_context()))
@@ -212,9 +219,6 @@ def spread(work: Callable[[Iterator[T]], None], units: Sequence[T]) -> None:
         shared.stop()
         job.wait()  # they write to arrays of the caller's
         raise
-    finally:
-        _here.inside = False
-        _threads.leave(helpers)
     if job.error is not None:
         try:
             raise job.error

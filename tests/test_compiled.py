@@ -1,6 +1,7 @@
 """Compiled runs against eager ones, bit for bit: every op, random programs, models; and when they must not be used."""
 
 import gc
+import itertools
 import threading
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import minigrad as mg
 from minigrad import nn, optim, study
 from minigrad.check.cases import load_cases
 from minigrad.check.programs import Program, random_program
+from minigrad.compiled import program as compiled_program
+from minigrad.compiled.lanes import _used
+from minigrad.kernels import pieces
 from models import AttentionStack, FCStack, SelfAttention
 
 CASES = load_cases(Path(__file__).parent / "ops")
@@ -45,6 +49,38 @@ def compare(loss, parameters, batches, **options):
             assert_equal_bits(p.grad, g, f"gradient {i} of run {number}")
             p.grad = None
     return compiled
+
+
+@pytest.fixture
+def in_lanes(monkeypatch):
+    """Kernels cut whatever little there is for three threads, and each array that a lane writes to is its own."""
+    monkeypatch.setattr(pieces, "LEAST", 1)
+    monkeypatch.setattr(pieces, "WIDE", 1)
+    monkeypatch.setattr(compiled_program, "WIDE", 0)
+    generated, lanes = compiled_program._generated, []
+
+    def checked(sections, arrays):
+        for section in sections:
+            uses = [
+                [(arrays(use.place), use.writes) for step in steps for use in _used(step)]
+                for steps in section.lanes.values()
+            ]
+            lanes.append(len(uses))
+            for one, other in itertools.combinations(uses, 2):
+                for (a, writes_a), (b, writes_b) in itertools.product(one, other):
+                    assert not ((writes_a or writes_b) and np.may_share_memory(a, b))
+        return generated(sections, arrays)
+
+    monkeypatch.setattr(compiled_program, "_generated", checked)
+    before = mg.get_num_threads()
+    mg.set_num_threads(3)
+    yield lanes
+    mg.set_num_threads(before)
+
+
+@pytest.fixture(params=["whole", "lanes"])
+def whole_or_in_lanes(request):
+    return request.getfixturevalue("in_lanes") if request.param == "lanes" else None
 
 
 def recordings(compiled):
@@ -84,7 +120,7 @@ def test_every_op_runs_again_bit_for_bit(name):
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_random_programs(block):
+def test_random_programs(block, whole_or_in_lanes):
     for seed in range(40 * block, 40 * block + 40):
         program = random_program(seed)
         program = Program(program.name, program.source.replace(".data", ""), program.inputs)
@@ -111,7 +147,7 @@ def tagger(dtype, positions="relative"):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("positions", ["none", "relative", "sinusoidal"])
-def test_training_with_dropout_and_adam_is_bit_equal(dtype, positions):
+def test_training_with_dropout_and_adam_is_bit_equal(dtype, positions, whole_or_in_lanes):
     """Two copies trained side by side, on batches of two shapes with padding, draw and step alike."""
     rng = np.random.default_rng(1)
     batches = []
@@ -146,6 +182,23 @@ def test_training_with_dropout_and_adam_is_bit_equal(dtype, positions):
     assert losses[0] == losses[1]
     for a, b in zip(*states):
         assert_equal_bits(a, b)
+    assert whole_or_in_lanes is None or max(whole_or_in_lanes) == 3
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_threads_that_cut_all_kernels_alike_meet_once(hidden, in_lanes):
+    """Attention and FC layers, forward and backward: each thread goes through all of it with its own examples."""
+    w = [mg.tensor(0.3 * normal(8, 8, seed=s), requires_grad=True) for s in range(6)]
+    labels = np.arange(15).reshape(3, 5) % 8
+    mask = np.tril(np.ones((5, 5), bool)) if hidden else None
+
+    def loss(x):
+        y = mg.self_attention(x, *w[:3], heads=2, mask=mask)
+        y = mg.linear(mg.linear(y, w[3], w[4][0], "relu"), w[5])
+        return nn.cross_entropy(y, labels)
+
+    compare(loss, [t for t in w if t is not w[4]], [[normal(3, 5, 8, seed=s)] for s in range(4)])
+    assert [n for n in in_lanes if n] == [3]
 
 
 def test_nested_arguments_and_gradients_of_arguments():
@@ -398,25 +451,6 @@ def test_two_threads_share_a_compiled_function():
     for thread in threads:
         thread.join()
     assert results == expected
-
-
-def test_attention_over_threads_is_one_step(monkeypatch):
-    """A batch wide enough for several threads: pieces write to planned memory, bit-equal to eager."""
-    from minigrad.kernels import attention as kernel
-
-    monkeypatch.setattr(kernel, "WIDE", 1)
-    before = mg.get_num_threads()
-    mg.set_num_threads(2)
-    try:
-        layer = SelfAttention(8, heads=2, positions="relative", rng=np.random.default_rng(0))
-        masks = [np.tril(np.ones((6, 6), bool)), np.ones((6, 6), bool)]
-        batches = [[normal(4, 6, 8, seed=s, dtype=np.float32), masks[s % 2]] for s in range(6)]
-        compiled = compare(lambda x, mask: (layer(x, mask=mask) ** 2).sum(), layer.parameters(), batches)
-        [recorded] = compiled._programs.values()
-        assert "attend_piecewise" in recorded.program.source
-        assert "pull_piecewise" in recorded.program.source
-    finally:
-        mg.set_num_threads(before)
 
 
 def test_long_sequences_block_by_block(monkeypatch):

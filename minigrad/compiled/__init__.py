@@ -23,8 +23,10 @@ from minigrad.compiled.program import Program, Workspace
 from minigrad.compiled.steps import ChangedError, UntraceableError
 from minigrad.compiled.tracing import Recorder, Traced, real_of
 from minigrad.engine import ON, Node, backward_pass, is_leaf, observers, own, owner_of, state
+from minigrad.kernels.pieces import following
 from minigrad.op import watching
 from minigrad.tensor import Tensor, wrap
+from minigrad.threads import get_num_threads
 from minigrad.trees import flatten
 
 _TRIES = 3  # how often a program may turn out not to fit before its arguments' shapes are left to eager runs
@@ -51,7 +53,7 @@ class Compiled:
             return self._run(leaves, put_back)
 
     def _run(self, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
-        key = tuple([_signature(x) for x in leaves])
+        key = (get_num_threads(), *[_signature(x) for x in leaves])
         if self._failures.get(key, 0) >= _TRIES:
             return self._run_eagerly(put_back(leaves))
         recorded = self._programs.get(key)
@@ -90,7 +92,7 @@ class Compiled:
         inputs = [np.array(x._array, order="K") if isinstance(x, Tensor) else None for x in leaves]
         stand_ins = [x if a is None else wrap(Traced(a, recorder), x._node) for x, a in zip(leaves, inputs)]
         try:
-            with watching(recorder):
+            with watching(recorder), following(recorder.follow):
                 loss = self._loss(put_back(stand_ins))
                 assert loss._node is not None
                 nodes = _leaf_nodes(loss._node)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from minigrad.compiled.steps import ChangedError, Memory, Place, Step, map_nested
+from minigrad.compiled.lanes import Section, arranged, places_in
+from minigrad.compiled.planning import ALIGNMENT, plan_memory
+from minigrad.compiled.steps import ChangedError, Place, Step, map_nested
 from minigrad.compiled.tracing import Recorder
-
-_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+from minigrad.kernels.pieces import WIDE
+from minigrad.threads import spread
 
 
 class Workspace:
@@ -28,68 +30,6 @@ class Workspace:
         return self._bytes
 
 
-def plan_memory(steps: Sequence[Step]) -> int:
-    """Give every Memory of the steps its offset, so that no two that are alive at once overlap; returns the size."""
-    memories = {id(m): m for step in steps for m in _memories_in(step)}
-    for i, step in enumerate(steps):
-        if step.elementwise:
-            _share(i, step)
-    alone = sorted((m for m in memories.values() if m.shares is None), key=lambda m: m.first)
-    placed: list[Memory] = []
-    end = 0
-    for memory in alone:
-        placed = [m for m in placed if m.last >= memory.first]
-        memory.offset = _first_gap(placed, memory.size)
-        placed.append(memory)
-        placed.sort(key=lambda m: m.offset)
-        end = max(end, memory.offset + memory.size)
-    for memory in memories.values():
-        memory.offset = _root(memory).offset
-    return end
-
-
-def _memories_in(step: Step) -> Iterator[Memory]:
-    stack: list[Any] = [step.args, step.kwargs]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, Place):
-            yield x.memory
-        elif isinstance(x, (list, tuple)):
-            stack += x
-        elif isinstance(x, dict):
-            stack += x.values()
-
-
-def _root(memory: Memory) -> Memory:
-    while memory.shares is not None:
-        memory = memory.shares
-    return memory
-
-
-def _share(i: int, step: Step) -> None:
-    """Let an elementwise result take the place of an operand of the same layout that nobody needs any more."""
-    out = step.kwargs["out"]
-    for operand in step.args:
-        if not isinstance(operand, Place) or (operand.strides, operand.dtype) != (out.strides, out.dtype):
-            continue
-        root = _root(operand.memory)
-        whole = operand.shape == out.shape and operand.offset == out.offset == 0
-        if whole and root.last == i and out.memory.first == i and root.size == out.memory.size:
-            out.memory.shares = root
-            root.last = out.memory.last
-            return
-
-
-def _first_gap(placed: Iterable[Memory], size: int) -> int:
-    """The lowest aligned offset at which `size` bytes fit between those placed, which are sorted by offset."""
-    offset = 0
-    for memory in placed:
-        if memory.offset - offset >= size:
-            break
-        offset = max(offset, -(-(memory.offset + memory.size) // _ALIGNMENT) * _ALIGNMENT)
-    return offset
-
-
 class Program:
     """What one run has recorded, ready to run again."""
 
@@ -102,17 +42,16 @@ class Program:
         workspace: Workspace,
     ):
         self._inputs = inputs
-        outputs = recorder.place((loss, gradients))  # used by no step, and needed after the last
-        steps = recorder.forward_steps + recorder.backward_steps
-        size = plan_memory(steps)
-        memory = workspace.at_least(size + _ALIGNMENT)
-        skip = -memory.ctypes.data % _ALIGNMENT
+        outputs = recorder.place((loss, gradients))
+        kept = [place.memory for place in places_in(outputs)]
+        sections = arranged(recorder.steps, kept)
+        size = plan_memory(sections, kept)
+        memory = workspace.at_least(size + ALIGNMENT)
+        skip = -memory.ctypes.data % ALIGNMENT
         arrays = functools.partial(_arrays_at_places, memory[skip:], {})
         self._loss, self._gradients = arrays(outputs)
         self._generators = [generator for generator, _ in recorder.generators.values()]
-        ready = [step._replace(args=arrays(step.args), kwargs=arrays(step.kwargs)) for step in steps]
-        n = len(recorder.forward_steps)
-        self.source, (self._forward, self._backward) = _generated(ready[:n], ready[n:])
+        self.source, self._run_all = _generated(sections, arrays)
 
     def run(self, arguments: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """The loss and the gradients, in memory that the next run overwrites. ChangedError leaves no draw done."""
@@ -120,9 +59,7 @@ class Program:
         for place, argument in zip(self._inputs, arguments):
             place[...] = argument
         try:
-            self._forward()
-            with np.errstate(all="ignore"):
-                self._backward()
+            self._run_all()
         except ChangedError:
             self._put_back(states)
             raise
@@ -149,23 +86,50 @@ def _arrays_at_places(memory: np.ndarray, made: dict[Any, np.ndarray], x: Any) -
     return map_nested(functools.partial(_arrays_at_places, memory, made), x)
 
 
-def _generated(*parts: Sequence[Step]) -> tuple[str, list[Callable[[], None]]]:
-    """Python source of one function for each part, a line a call, and these functions.
+def _generated(sections: Sequence[Section], arrays: Callable[[Any], Any]) -> tuple[str, Callable[[], None]]:
+    """Python source of a function that runs all steps, a line a call, and this function.
 
-    Straight code is the fastest way to make many calls, and it can be read.
+    Straight code is the fastest way to make many calls, and it can be read. arrays: what puts arrays for places.
     """
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"side_by_side": _side_by_side, "ignoring": functools.partial(np.errstate, all="ignore")}
     known: dict[int, str] = {}
-    lines = []
-    for i, steps in enumerate(parts):
-        lines += [f"def part_{i}():", "    pass"]
-        for step in steps:
-            written = [_spelled(x, names, known) for x in step.args]
-            written += [f"{key}={_spelled(x, names, known)}" for key, x in step.kwargs.items()]
-            lines.append(f"    {_spelled(step.function, names, known)}({', '.join(written)})")
-    source = "\n".join(lines) + "\n"
+    lanes, run = [], ["def run():", "    pass"]
+    for i, section in enumerate(sections):
+        run += _lines(section.first, arrays, names, known)
+        for j, lane in section.lanes.items():
+            lanes += [f"def lane_{i}_{j}():", *_lines(lane, arrays, names, known)]
+        if section.lanes:
+            wide = section.multiplications() >= WIDE
+            run.append(f"    side_by_side({wide}, {', '.join(f'lane_{i}_{j}' for j in section.lanes)})")
+    source = "\n".join(lanes + run) + "\n"
     exec(source, names)
-    return source, [names[f"part_{i}"] for i in range(len(parts))]
+    return source, names["run"]
+
+
+def _lines(
+    steps: Sequence[Step], arrays: Callable[[Any], Any], names: dict[str, Any], known: dict[int, str]
+) -> list[str]:
+    """One line for each step; those of the backward pass, in which nothing warns, below a line of their own."""
+    lines, backward = [], False
+    for step in steps:
+        if step.backward != backward:
+            backward = step.backward
+            lines += ["    with ignoring():"] if backward else []
+        written = [_spelled(arrays(x), names, known) for x in step.args]
+        written += [f"{key}={_spelled(arrays(x), names, known)}" for key, x in step.kwargs.items()]
+        call = f"{_spelled(step.function, names, known)}({', '.join(written)})"
+        lines.append(f"    {'    ' * backward}{call}")
+    return lines
+
+
+def _side_by_side(wide: bool, *lanes: Callable[[], None]) -> None:
+    """Run each lane, in threads if there is much to do."""
+
+    def run(some: Iterator[Callable[[], None]]) -> None:
+        for lane in some:
+            lane()
+
+    spread(run, lanes, threads=None if wide else 1)
 
 
 def _spelled(x: Any, names: dict[str, Any], known: dict[int, str]) -> str:

@@ -20,11 +20,10 @@ class ChangedError(Exception):
 
 
 class Memory:
-    """A stretch of the workspace that one array needs, from the step that first writes it to the last that uses it."""
+    """A stretch of the workspace, for one array and its views."""
 
-    def __init__(self, size: int, first: int):
+    def __init__(self, size: int):
         self.size = size
-        self.first = self.last = first
         self.offset = 0
         self.shares: Memory | None = None  # the dying operand in whose place an elementwise result is written
 
@@ -40,13 +39,16 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One call. In `args` and `kwargs` a Place stands for each array of the workspace; `elementwise`: writes to `out`,
-    and may do so in the place of another argument."""
+    """One call. In `args` and `kwargs` a Place stands for each array of the workspace; it writes to `out` or, where
+    there is none, to its first argument. elementwise: `out` may be in the place of another argument; backward: it
+    belongs to the backward pass; lane: the number of the piece that it works on."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    elementwise: bool = False
+    elementwise: bool
+    backward: bool
+    lane: int | None
 
 
 # --- functions that steps call -----------------------------------------------------------------------------------

@@ -37,9 +37,9 @@ class Recorder:
     """Notes the steps of one run. It watches all ops, and each Traced array reports to it."""
 
     def __init__(self) -> None:
-        self.forward_steps: list[Step] = []
-        self.backward_steps: list[Step] = []
-        self.steps = self.forward_steps
+        self.steps: list[Step] = []
+        self._backward = False
+        self._lane: int | None = None
         self.generators: dict[int, tuple[np.random.Generator, dict[str, Any]]] = {}
         self._thread = threading.get_ident()
         self._looks_away = False  # within a call that is noted as a whole, ops are not followed
@@ -52,18 +52,18 @@ class Recorder:
 
     def turn_back(self) -> None:
         """What follows belongs to the backward pass."""
-        self.steps = self.backward_steps
+        self._backward = True
 
-    @property
-    def _now(self) -> int:
-        return len(self.forward_steps) + len(self.backward_steps)
+    def follow(self, lane: int | None) -> None:
+        """What follows belongs to this piece of a kernel's work."""
+        self._lane = lane
 
     # --- memory ---
 
     def new(self, array: np.ndarray) -> Traced:
         """A result in memory of its own."""
         buffer = buffer_of(array)
-        self._memories[id(buffer)] = weakref.ref(buffer), Memory(buffer.nbytes, self._now)
+        self._memories[id(buffer)] = weakref.ref(buffer), Memory(buffer.nbytes)
         return Traced(array, self)
 
     def memory_of(self, array: np.ndarray) -> Memory | None:
@@ -73,14 +73,13 @@ class Recorder:
         return entry[1] if entry is not None and entry[0]() is buffer else None
 
     def place(self, x: Any) -> Any:
-        """x with a Place for each array of the workspace in it, which is used by the step that is being noted."""
+        """x with a Place for each array of the workspace in it."""
         if isinstance(x, Traced):
             x = x.array
         if isinstance(x, np.ndarray):
             memory = self.memory_of(x)
             if memory is None:
                 return x
-            memory.last = self._now
             start = x.__array_interface__["data"][0] - buffer_of(x).__array_interface__["data"][0]
             return Place(memory, start, x.shape, x.strides, x.dtype)
         return map_nested(self.place, x)
@@ -90,8 +89,8 @@ class Recorder:
     def note(self, function: Callable[..., Any], *args: Any, elementwise: bool = False, **kwargs: Any) -> None:
         if threading.get_ident() != self._thread:
             raise UntraceableError("an op computes in several threads")
-        places = tuple([self.place(a) for a in args])
-        self.steps.append(Step(function, places, {k: self.place(v) for k, v in kwargs.items()}, elementwise))
+        places, keywords = tuple([self.place(a) for a in args]), {k: self.place(v) for k, v in kwargs.items()}
+        self.steps.append(Step(function, places, keywords, elementwise, self._backward, self._lane))
 
     def note_result(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], result: Any) -> Any:
         """Traced arrays for the result of a call: views need no step, new arrays are assigned to."""
@@ -211,11 +210,6 @@ class Traced(NDArrayOperatorsMixin):
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return _call_noted(self.recorder, function, args, kwargs)
-
-    def see_to_writing(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """See engine.write: the call is one step."""
-        function(*real_of(args))
-        self.recorder.note(function, *args)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(np.ndarray, name)

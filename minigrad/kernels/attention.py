@@ -5,27 +5,19 @@ q: (..., query, key_dim); k: (..., key, key_dim); v: (..., key, value_dim).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from minigrad.engine import write
 from minigrad.kernels import attention_blockwise as blockwise
+from minigrad.kernels.pieces import Cut, cut_batch
 from minigrad.kernels.softmax import is_calm, normalised_exp
-from minigrad.threads import get_num_threads, spread
 
-Part = Callable[[Any], Any]
 Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | blockwise.Residual
 
 # From this many scores on, and this many keys a row, they are computed block by block and never kept: where recomputing
 # them takes no longer than passes over arrays that the second-level cache does not hold (4 MiB of float32).
 LONG, LONG_ROW = 2**20, 512
-
-# From this many multiplications on the batch is spread over threads: a tenth of a millisecond, where waking a thread
-# takes a thirtieth. BLAS's own threads, which meet after every one of the small products, gain less.
-WIDE = 2**23
 
 
 def is_long(q: np.ndarray, k: np.ndarray) -> bool:
@@ -64,23 +56,22 @@ def forward(
         return blockwise.forward(q, k, v, mask, bias, scale, out)
     if mask is not None:
         q, k, v = without_dead_rows(q, k, v, mask)
-    pieces = _pieces(q, k, v, bias)
+    pieces = _cut(q, k, v, bias)
     if pieces is None:
         y, weights = _attend(q, k, v, mask, bias, scale, out)
         return y, (weights, q, k, v)
     y = np.empty((*q.shape[:-1], v.shape[-1]), q.dtype, like=q) if out is None else out
     weights = np.empty((*q.shape[:-1], k.shape[-2]), q.dtype, like=q)
-    write(_attend_piecewise, q, k, v, mask, bias, scale, y, weights)
+    pieces.each(lambda part: _attend(part(q), part(k), part(v), part(mask), part(bias), scale, part(y), part(weights)))
     return y, (weights, q, k, v)
 
 
-def _attend_piecewise(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, bias: Any, scale: float, y: np.ndarray, weights: np.ndarray
-) -> None:
-    """_attend over threads, which write to y and weights."""
-    pieces = _pieces(q, k, v, bias)
-    assert pieces is not None
-    pieces.each(lambda part: _attend(part(q), part(k), part(v), part(mask), part(bias), scale, part(y), part(weights)))
+def _cut(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: np.ndarray | None) -> Cut | None:
+    """How to cut a large batch; None for a small one, and where operands have batches or dtypes of their own."""
+    alike = q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and q.dtype == k.dtype == v.dtype
+    if not alike or (bias is not None and bias.dtype != q.dtype):
+        return None
+    return cut_batch(q.shape[:-2], 2, q.size * k.shape[-2])
 
 
 def _attend(
@@ -123,26 +114,19 @@ def backward(
     if isinstance(residual, blockwise.Residual):
         return blockwise.backward(g, residual, wanted, out)
     weights, q, k, v = residual
-    pieces = _pieces(q, k, v, weights)
+    pieces = _cut(q, k, v, weights)
     if pieces is None:
         return _pull(g, weights, q, k, v, wanted, scale, (*out, None))
     gradients = tuple(
         (np.empty(x.shape, x.dtype, like=x) if given is None else given) if want else None
         for x, given, want in zip((q, k, v, weights), (*out, None), wanted)
     )
-    write(_pull_piecewise, g, weights, q, k, v, tuple(wanted), scale, gradients)
-    return gradients
-
-
-def _pull_piecewise(
-    g: np.ndarray, weights: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, wanted: Any, scale: float, out: Any
-) -> None:
-    """_pull over threads, which write to `out`."""
-    pieces = _pieces(q, k, v, weights)
-    assert pieces is not None
     pieces.each(
-        lambda part: _pull(part(g), part(weights), part(q), part(k), part(v), wanted, scale, [part(x) for x in out])
+        lambda part: _pull(
+            part(g), part(weights), part(q), part(k), part(v), wanted, scale, [part(x) for x in gradients]
+        )
     )
+    return gradients
 
 
 def _pull(
@@ -171,41 +155,3 @@ def _pull(
     gq = np.matmul(gs, k, out=out[0]) if wanted[0] else None
     gk = np.matmul(gs.swapaxes(-1, -2), q, out=out[1]) if wanted[1] else None
     return gq, gk, gv, gbias if wanted[3] else None
-
-
-# --- over threads ------------------------------------------------------------------------------------------------
-
-
-class _Pieces:
-    """One axis of the batch, cut for the threads: twice as often as there are any, since they are not equally fast."""
-
-    def __init__(self, axis: int, length: int):
-        """axis: counted from the end, where masks and biases have theirs."""
-        self._axis = axis
-        n = min(length, 2 * get_num_threads())
-        self._slices = [slice(i * length // n, (i + 1) * length // n) for i in range(n)]
-
-    def each(self, work: Callable[[Part], object]) -> None:
-        """work(part) for every piece, where part(x) is the piece of x; x itself where it is None or broadcast."""
-
-        def run(slices: Iterator[slice]) -> None:
-            for piece in slices:
-                work(functools.partial(self._part, piece))
-
-        spread(run, self._slices)
-
-    def _part(self, piece: slice, x: Any) -> Any:
-        if x is None or x.ndim < -self._axis or x.shape[self._axis] == 1:
-            return x
-        index = (Ellipsis, piece, *(slice(None),) * (-self._axis - 1))
-        return x[index]
-
-
-def _pieces(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: np.ndarray | None) -> _Pieces | None:
-    """How to cut a large batch; None for a small one, and where operands have batches or dtypes of their own."""
-    if q.size * k.shape[-2] < WIDE or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2] or get_num_threads() < 2:
-        return None
-    if not q.dtype == k.dtype == v.dtype or (bias is not None and bias.dtype != q.dtype):
-        return None
-    length, axis = max((n, axis - q.ndim) for axis, n in enumerate((*q.shape[:-2], 1)))
-    return _Pieces(axis, length) if length > 1 else None

@@ -6,48 +6,120 @@ With K classes and smoothing e, a row's loss is logsumexp(z) - (1 - e) z_label -
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.kernels.linear import sums_of_rows
+from minigrad.kernels.linear import rows, sums_of_rows
+from minigrad.kernels.pieces import cut, each
+from minigrad.kernels.softmax import CALM
+
+# A logit takes about as long as so many multiplications of a matrix product.
+_COST = 64
 
 
 class Residual(NamedTuple):
-    """What the way back needs: softmax (rows, classes), labels (rows,), and which rows count (None: all)."""
+    """What the way back needs: softmax (rows, classes), where in it each row's label stands, counted from its first
+    element, and which rows count (None: all)."""
 
     softmax: np.ndarray
-    labels: np.ndarray
+    places: np.ndarray
     counted: np.ndarray | None
 
 
 def forward(
     logits: np.ndarray, labels: np.ndarray, counted: np.ndarray | None, smoothing: float
 ) -> tuple[np.ndarray, Residual]:
-    """The loss of every row, 0 where it does not count. logits: (rows, classes); labels, counted: (rows,)."""
+    """The loss of every row, 0 where it does not count. logits: (..., classes); labels, counted: (...)."""
+    pieces, work = cut(labels.shape, logits.size * _COST), logits.size * _COST
+    logits, labels = rows(logits), labels.reshape(-1)
+    if counted is not None:
+        counted = counted.reshape(-1)
+        labels = np.where(counted, labels, 0)
+    places = labels + _starts(*logits.shape)
+    if pieces is None:
+        losses, softmax = _losses(logits, labels, counted, smoothing)
+        return losses, Residual(softmax, places, counted)
+    softmax, losses = np.empty_like(logits), np.empty(len(logits), logits.dtype, like=logits)
+
+    def work_on(piece: slice) -> None:
+        some_counted = None if counted is None else counted[piece]
+        _losses(logits[piece], labels[piece], some_counted, smoothing, softmax[piece], losses[piece])
+
+    each(work_on, pieces, work)
+    return losses, Residual(softmax, places, counted)
+
+
+@functools.lru_cache(maxsize=16)
+def _starts(n: int, classes: int) -> np.ndarray:
+    """Where each row begins, counted from the first element."""
+    return np.arange(n) * classes
+
+
+def _losses(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    counted: np.ndarray | None,
+    smoothing: float,
+    z: np.ndarray | None = None,
+    losses: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The loss of each row and softmax(logits), written to `losses` and to `z` where they are given.
+
+    Logits are shifted so that nothing overflows: by that of the label, which keeps small losses exact, or, should
+    another be far above it, by the largest, for which NumPy takes as long as for all the rest where rows are short.
+    """
     if counted is not None:
         logits = np.where(counted[:, None], logits, 0)  # whatever stands there, NaN too, must not spread
-        labels = np.where(counted, labels, 0)
-    z = logits - np.maximum.reduce(logits, -1, keepdims=True, initial=None if logits.size else -np.inf)
-    at = np.arange(len(labels))
-    losses = -z[at, labels] if not smoothing else (smoothing - 1) * z[at, labels] - smoothing * z.mean(-1)
+    at_label = logits.reshape(-1)[labels + _starts(*logits.shape)]
+    z = np.subtract(logits, at_label[:, None], out=z)
+    above_label = None
+    if not (z.size and z.dtype.itemsize >= 4 and np.maximum.reduce(z, None) < CALM):  # nor is NaN
+        top = np.maximum.reduce(logits, -1, initial=None if logits.size else -np.inf)
+        z, above_label = np.subtract(logits, top[:, None], out=z), top - at_label
+    mean = z.mean(-1) if smoothing else None
     np.exp(z, out=z)
     total = sums_of_rows(z)
     z /= total
-    losses += np.log(total[:, 0])
+    losses = np.log(total[:, 0], out=losses)
+    if above_label is not None:
+        losses += (1 - smoothing) * above_label
+    if mean is not None:
+        losses -= smoothing * mean
     if counted is not None:
         losses *= counted
-    return losses, Residual(z, labels, counted)
+    return losses, z
 
 
-def backward(g: np.ndarray, residual: Residual, smoothing: float) -> np.ndarray:
-    """The gradient of the logits (rows, classes), given that of every row's loss: (rows,), or () if all are alike."""
-    softmax, labels, counted = residual.softmax, residual.labels, residual.counted
+def backward(g: np.ndarray, residual: Residual, smoothing: float, leading: tuple[int, ...]) -> np.ndarray:
+    """The gradient of the logits (rows, classes), given that of every row's loss: (rows,), or () if all are alike.
+
+    leading: the axes that were made one.
+    """
+    softmax, places, counted = residual
     if counted is not None:
         g = np.where(counted, g, 0)
+    pieces = cut(leading, softmax.size * _COST)
+    if pieces is None:
+        return _pull(g, softmax, places, smoothing)
+    gz = np.empty_like(softmax)
+
+    def pull(piece: slice) -> None:
+        some_places = places[piece] - piece.start * softmax.shape[1]
+        _pull(g[piece] if g.ndim else g, softmax[piece], some_places, smoothing, gz[piece])
+
+    each(pull, pieces, softmax.size * _COST)
+    return gz
+
+
+def _pull(
+    g: np.ndarray, softmax: np.ndarray, places: np.ndarray, smoothing: float, out: np.ndarray | None = None
+) -> np.ndarray:
+    """The gradient of some rows, written to `out` where it is given."""
     of_row = g[:, None] if g.ndim else g
-    gz: np.ndarray = softmax * of_row
-    gz[np.arange(len(labels)), labels] -= (1 - smoothing) * g
+    gz: np.ndarray = np.multiply(softmax, of_row, out=out)
+    gz.reshape(-1)[places] -= (1 - smoothing) * g
     if smoothing:
         gz -= (smoothing / softmax.shape[-1]) * of_row
     return gz

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.kernels import attention
+from minigrad.kernels import attention, linear
 from minigrad.kernels.linear import rows
 
 
@@ -47,7 +47,8 @@ def forward(
 ) -> tuple[np.ndarray, Residual]:
     """The output (..., n, heads * value_dim), and what the way back needs."""
     weights = np.concatenate((wq, wk, wv), 1)
-    q, k, v = _split(rows(x) @ weights, x.shape[:-1], heads, wq.shape[1])
+    projected = rows(linear.forward(x, weights, None, False))
+    q, k, v = _split(projected, x.shape[:-1], heads, wq.shape[1])
     y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype, like=q)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(rows(y), x.shape[:-1], heads))
     return y, Residual(weights, residual)
@@ -58,10 +59,9 @@ def backward(
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
     gqkv, gbias = to_projections(g, residual, wanted[4], keys, heads, scale)
-    gx = (gqkv @ residual.weights.T).reshape(x.shape) if wanted[0] else None
-    if not any(wanted[1:4]):
+    gx, gweights, _ = linear.backward(gqkv, None, (wanted[0], any(wanted[1:4]), False), x, residual.weights)
+    if gweights is None:
         return gx, None, None, None, gbias
-    gweights = rows(x).T @ gqkv
     return gx, gweights[:, :keys], gweights[:, keys : 2 * keys], gweights[:, 2 * keys :], gbias
 
 

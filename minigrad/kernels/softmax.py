@@ -20,7 +20,7 @@ def softmax(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 # e^60 is far from overflow in float32 and e^-60 from losing digits, also summed over all rows there can be.
-_CALM = 60.0
+CALM = 60.0
 
 
 def is_calm(scores: np.ndarray) -> bool:
@@ -30,7 +30,7 @@ def is_calm(scores: np.ndarray) -> bool:
     """
     if not scores.size or scores.dtype.itemsize < 4:
         return False
-    calm = np.minimum.reduce(scores, None) > -_CALM and np.maximum.reduce(scores, None) < _CALM  # False for NaN
+    calm = np.minimum.reduce(scores, None) > -CALM and np.maximum.reduce(scores, None) < CALM  # False for NaN
     return bool(calm)
 
 

@@ -136,9 +136,8 @@ def _cross_entropy_backward(
     g: Array, residual: Any, wanted: Sequence[bool], logits: Array, *arguments: Any
 ) -> tuple[Array]:
     rows, divisor, smoothing = residual
-    n = len(rows.labels)
-    g = g.reshape(n) if np.ndim(g) else g / divisor
-    return (cross_entropy_kernel.backward(g, rows, smoothing).reshape(logits.shape),)
+    g = g.reshape(len(rows.softmax)) if np.ndim(g) else g / divisor
+    return (cross_entropy_kernel.backward(g, rows, smoothing, logits.shape[:-1]).reshape(logits.shape),)
 
 
 def _cross_entropy_reference(
@@ -190,13 +189,7 @@ def cross_entropy(
     counted = _counted(labels, mask, ignore_index)
     _check_labels(logits, labels, counted)
     divisor = _divisor(labels, counted, reduction, total, logits.dtype)
-    n = labels.size
-    losses, rows = cross_entropy_kernel.forward(
-        logits.reshape(n, logits.shape[-1]),
-        labels.reshape(n),
-        None if counted is None else counted.reshape(n),
-        label_smoothing,
-    )
+    losses, rows = cross_entropy_kernel.forward(logits, labels, counted, label_smoothing)
     y = losses.reshape(labels.shape) if reduction == "none" else as_array(np.add.reduce(losses) / divisor)
     return y, (rows, divisor, label_smoothing)
 

@@ -11,6 +11,7 @@ import pytest
 import minigrad as mg
 from minigrad.kernels import attention as plain
 from minigrad.kernels import attention_blockwise as blockwise
+from minigrad.kernels import pieces
 from minigrad.threads import get_num_threads, set_num_threads
 
 INF, NAN = np.inf, np.nan
@@ -227,7 +228,8 @@ def test_pieces_of_the_plain_form_give_the_same_bits(shape, bias, dtype, threads
         mask = None if mask is None else mask[..., : q.shape[-2], : k.shape[-2]]
         runs = []
         for wide in (2**60, 1):
-            monkeypatch.setattr(plain, "WIDE", wide)
+            monkeypatch.setattr(pieces, "LEAST", wide)
+            monkeypatch.setattr(pieces, "WIDE", wide)
             runs.append(run(lambda q, k, v, b=None, mask=mask: mg.attention(q, k, v, bias=b, mask=mask), q, k, v, *b))
         (y, grads), (y_pieces, grads_pieces) = runs
         np.testing.assert_array_equal(y, y_pieces, err_msg=name)
@@ -236,12 +238,12 @@ def test_pieces_of_the_plain_form_give_the_same_bits(shape, bias, dtype, threads
 
 
 def test_pieces_are_taken_and_are_wanted_ones_alone(monkeypatch, threads):
-    monkeypatch.setattr(plain, "WIDE", 1)
+    monkeypatch.setattr(pieces, "LEAST", 1)
     cut = []
-    monkeypatch.setattr(plain, "spread", lambda work, units: (cut.append(len(units)), work(iter(units))))
+    monkeypatch.setattr(pieces, "spread", lambda work, units, threads: (cut.append(len(units)), work(iter(units))))
     q, k, v = normal(5, 3, 4), normal(5, 6, 4), normal(5, 6, 2)
     _, full = run(mg.attention, q, k, v)
-    assert cut == ([min(5, 2 * threads)] * 2 if threads > 1 else [])
+    assert cut == ([threads] * 2 if threads > 1 else [])
     for i, part in enumerate(
         [lambda q: mg.attention(q, k, v), lambda k: mg.attention(q, k, v), lambda v: mg.attention(q, k, v)]
     ):

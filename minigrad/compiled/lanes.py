@@ -1,0 +1,147 @@
+"""Recorded steps arranged for threads.
+
+Kernels cut large work into pieces (minigrad.kernels.pieces), and each step notes to which piece it belongs: its lane.
+Lanes run side by side as long as no step of one needs what another has made. So a program is a list of sections: steps
+for the caller's thread, then lanes, then the threads meet. With kernels that cut their work at the same places there
+is one meeting, at the end of the backward pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minigrad.compiled.steps import Memory, Place, Step, check_value, map_nested
+
+
+class Section:
+    """Steps for the caller, and then, side by side, those of the lanes."""
+
+    def __init__(self) -> None:
+        self.first: list[Step] = []
+        self.lanes: dict[int, list[Step]] = {}
+
+    def add(self, step: Step) -> None:
+        steps = self.first if step.lane is None else self.lanes.setdefault(step.lane, [])
+        steps.append(step)
+
+    def multiplications(self) -> int:
+        """Those of the lanes' matrix products, which tell whether threads pay."""
+        return sum(_multiplications(step) for lane in self.lanes.values() for step in lane)
+
+
+def _multiplications(step: Step) -> int:
+    if step.function is not np.matmul:
+        return 0
+    a, b = (x.shape for x in step.args)
+    return int(np.prod(a)) * b[-1] if len(b) > 1 else int(np.prod(a))
+
+
+class Access(NamedTuple):
+    """A use of a stretch of a Memory: by which step, whether it writes, and from which byte to which."""
+
+    section: int
+    lane: int | None
+    writes: bool
+    start: int
+    stop: int
+
+
+def arranged(steps: Sequence[Step], kept: Sequence[Memory]) -> list[Section]:
+    """Each step in the earliest section in which all that it needs is there. kept: memories of the results."""
+    sections = [Section()]
+    accesses: defaultdict[Memory, list[Access]] = defaultdict(list)
+    for step in steps:
+        used = list(_used(step))
+        at = max((_earliest(step.lane, use, accesses[use.place.memory]) for use in used), default=0)
+        while len(sections) <= at:
+            sections.append(Section())
+        sections[at].add(step)
+        for use in used:
+            accesses[use.place.memory].append(Access(at, step.lane, use.writes, *use.extent))
+    for memory in kept:
+        accesses[memory].append(Access(len(sections), None, False, 0, memory.size))
+    _split(sections, accesses)
+    return sections
+
+
+class _Use(NamedTuple):
+    place: Place
+    writes: bool
+    extent: tuple[int, int]
+
+
+def _used(step: Step) -> Iterator[_Use]:
+    """What a step reads, and what it writes: `out`, or where there is none, its first argument."""
+    written: Any = step.kwargs["out"] if "out" in step.kwargs else step.args[0]
+    if step.function is check_value:
+        written = None
+    for x in (*step.args, *step.kwargs.values()):
+        for place in places_in(x):
+            yield _Use(place, x is written, _extent(place))
+
+
+def places_in(x: Any) -> Iterator[Place]:
+    if isinstance(x, Place):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for item in x:
+            yield from places_in(item)
+    elif isinstance(x, dict):
+        yield from places_in(list(x.values()))
+
+
+def _extent(place: Place) -> tuple[int, int]:
+    """From which byte to which the elements lie."""
+    if 0 in place.shape:
+        return place.offset, place.offset
+    ends = [(n - 1) * stride for n, stride in zip(place.shape, place.strides)]
+    start = place.offset + sum(end for end in ends if end < 0)
+    return start, place.offset + sum(end for end in ends if end > 0) + place.dtype.itemsize
+
+
+def _earliest(lane: int | None, use: _Use, before: list[Access]) -> int:
+    """The first section in which this use comes after all earlier ones that it must not meet."""
+    start, stop = use.extent
+    return max(
+        (
+            a.section + (a.lane is not None and a.lane != lane)
+            for a in before
+            if (a.writes or use.writes) and a.start < stop and start < a.stop
+        ),
+        default=0,
+    )
+
+
+def _split(sections: list[Section], accesses: dict[Memory, list[Access]]) -> None:
+    """Give each lane a Memory of its own in the place of one of which it alone uses a part."""
+    own: dict[tuple[Memory, int], tuple[Memory, int]] = {}
+    for memory, uses in accesses.items():
+        lanes = {a.lane for a in uses}
+        if None in lanes or len(lanes) < 2:
+            continue
+        extents = sorted(
+            (min(a.start for a in uses if a.lane == lane), max(a.stop for a in uses if a.lane == lane), lane)
+            for lane in lanes
+        )
+        if all(stop <= start for (_, stop, _), (start, _, _) in itertools.pairwise(extents)):
+            for start, stop, lane in extents:
+                own[memory, lane] = Memory(stop - start), start  # type: ignore[index]
+
+    def moved(lane: int) -> Any:
+        def move(x: Any) -> Any:
+            if not isinstance(x, Place):
+                return map_nested(move, x)
+            memory, start = own.get((x.memory, lane), (x.memory, 0))
+            return x._replace(memory=memory, offset=x.offset - start)
+
+        return move
+
+    for section in sections:
+        for lane, steps in section.lanes.items():
+            move = moved(lane)
+            section.lanes[lane] = [step._replace(args=move(step.args), kwargs=move(step.kwargs)) for step in steps]
