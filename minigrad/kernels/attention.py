@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minigrad.kernels import attention_blockwise as blockwise
+from minigrad.kernels.memory import empty
 from minigrad.kernels.pieces import Cut, cut_batch
 from minigrad.kernels.softmax import is_calm, normalised_exp
 
@@ -60,8 +61,8 @@ def forward(
     if pieces is None:
         y, weights = _attend(q, k, v, mask, bias, scale, out)
         return y, (weights, q, k, v)
-    y = np.empty((*q.shape[:-1], v.shape[-1]), q.dtype, like=q) if out is None else out
-    weights = np.empty((*q.shape[:-1], k.shape[-2]), q.dtype, like=q)
+    y = empty((*q.shape[:-1], v.shape[-1]), q) if out is None else out
+    weights = empty((*q.shape[:-1], k.shape[-2]), q)
     pieces.each(lambda part: _attend(part(q), part(k), part(v), part(mask), part(bias), scale, part(y), part(weights)))
     return y, (weights, q, k, v)
 
@@ -118,7 +119,7 @@ def backward(
     if pieces is None:
         return _pull(g, weights, q, k, v, wanted, scale, (*out, None))
     gradients = tuple(
-        (np.empty(x.shape, x.dtype, like=x) if given is None else given) if want else None
+        (empty(x.shape, x) if given is None else given) if want else None
         for x, given, want in zip((q, k, v, weights), (*out, None), wanted)
     )
     pieces.each(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad.kernels.linear import rows, sums_of_rows
+from minigrad.kernels.memory import empty
 from minigrad.kernels.pieces import cut, each
 from minigrad.kernels.softmax import CALM
 
@@ -41,7 +42,7 @@ def forward(
     if pieces is None:
         losses, softmax = _losses(logits, labels, counted, smoothing)
         return losses, Residual(softmax, places, counted)
-    softmax, losses = np.empty_like(logits), np.empty(len(logits), logits.dtype, like=logits)
+    softmax, losses = empty(logits.shape, logits), empty(labels.shape, logits)
 
     def work_on(piece: slice) -> None:
         some_counted = None if counted is None else counted[piece]
@@ -103,7 +104,7 @@ def backward(g: np.ndarray, residual: Residual, smoothing: float, leading: tuple
     pieces = cut(leading, softmax.size * _COST)
     if pieces is None:
         return _pull(g, softmax, places, smoothing)
-    gz = np.empty_like(softmax)
+    gz = empty(softmax.shape, softmax)
 
     def pull(piece: slice) -> None:
         some_places = places[piece] - piece.start * softmax.shape[1]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.kernels.memory import empty
 from minigrad.kernels.pieces import cut, each
 
 
@@ -39,7 +40,7 @@ def forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bo
     if pieces is None:
         y = _affine(x_rows, weight, bias, relu)
     else:
-        y = np.empty((len(x_rows), weight.shape[1]), x.dtype, like=x_rows)
+        y = empty((len(x_rows), weight.shape[1]), x_rows)
         each(lambda piece: _affine(x_rows[piece], weight, bias, relu, y[piece]), pieces, work)
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + y.shape[1:])
 
@@ -48,6 +49,8 @@ def _affine(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bool, out: np.ndarray | None = None
 ) -> np.ndarray:
     """rows(x) @ weight + bias, written to `out` where it is given."""
+    if out is None and x.dtype == weight.dtype:
+        out = empty((len(x), weight.shape[1]), x)
     y: np.ndarray = np.matmul(x, weight, out=out)
     if bias is not None:
         y = np.add(y, bias, out=y if bias.dtype == y.dtype else None)
@@ -66,7 +69,7 @@ def backward(
     if pieces is None:
         gx, gweight, gbias = _pull(g, y, wanted, x_rows, weight)
     else:
-        gx = np.empty(x_rows.shape, g.dtype, like=g) if wanted[0] else None
+        gx = empty(x_rows.shape, g) if wanted[0] else None
 
         def pull(piece: slice) -> tuple[np.ndarray | None, ...]:
             y_piece, gx_piece = (None if t is None else t[piece] for t in (y, gx))
@@ -87,7 +90,9 @@ def _pull(
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients that come through some rows; that of x written to `out` where it is given."""
     if y is not None:
-        g = g * (y > 0)
+        g = np.multiply(g, y > 0, out=empty(g.shape, g))
+    if out is None and wanted[0]:
+        out = empty(x.shape, g)
     return (
         np.matmul(g, weight.T, out=out) if wanted[0] else None,
         x.T @ g if wanted[1] else None,

@@ -13,6 +13,7 @@ import numpy as np
 
 from minigrad.kernels import attention, linear
 from minigrad.kernels.linear import rows
+from minigrad.kernels.memory import empty
 
 
 class Residual(NamedTuple):
@@ -49,7 +50,7 @@ def forward(
     weights = np.concatenate((wq, wk, wv), 1)
     projected = rows(linear.forward(x, weights, None, False))
     q, k, v = _split(projected, x.shape[:-1], heads, wq.shape[1])
-    y = np.empty((*x.shape[:-1], wv.shape[1]), q.dtype, like=q)
+    y = empty((*x.shape[:-1], wv.shape[1]), q)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(rows(y), x.shape[:-1], heads))
     return y, Residual(weights, residual)
 
@@ -70,7 +71,7 @@ def to_projections(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The gradients of q, k and v side by side, (vectors, width), and of the bias; arguments as for backward."""
     leading = g.shape[:-1]
-    gqkv = np.empty((rows(g).shape[0], residual.weights.shape[1]), g.dtype, like=g)
+    gqkv = empty((rows(g).shape[0], residual.weights.shape[1]), g)
     out = _split(gqkv, leading, heads, keys)
     g = _heads(rows(g), leading, heads)
     *_, gbias = attention.backward(g, residual.attention, (True, True, True, bias_wanted), scale, out=out)
