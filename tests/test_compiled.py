@@ -186,19 +186,19 @@ def test_training_with_dropout_and_adam_is_bit_equal(dtype, positions, whole_or_
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_threads_that_cut_all_kernels_alike_meet_once(hidden, in_lanes):
-    """Attention and FC layers, forward and backward: each thread goes through all of it with its own examples."""
+def test_each_thread_goes_through_all_kernels_with_its_piece(hidden, in_lanes):
+    """Attention, normalisation and FC layers with residuals, forward and backward, without a meeting in between."""
     w = [mg.tensor(0.3 * normal(8, 8, seed=s), requires_grad=True) for s in range(6)]
     labels = np.arange(15).reshape(3, 5) % 8
     mask = np.tril(np.ones((5, 5), bool)) if hidden else None
 
     def loss(x):
-        y = mg.self_attention(x, *w[:3], heads=2, mask=mask)
-        y = mg.linear(mg.linear(y, w[3], w[4][0], "relu"), w[5])
+        y = x + mg.self_attention(mg.layer_norm(x), *w[:3], heads=2, mask=mask)
+        y = y + mg.linear(mg.linear(y, w[3], w[4][0], "relu"), w[5])
         return nn.cross_entropy(y, labels)
 
     compare(loss, [t for t in w if t is not w[4]], [[normal(3, 5, 8, seed=s)] for s in range(4)])
-    assert [n for n in in_lanes if n] == [3]
+    assert [n for n in in_lanes if n] == [3, 3]  # the second time, for the sums over pieces
 
 
 def test_nested_arguments_and_gradients_of_arguments():

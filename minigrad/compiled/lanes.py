@@ -9,13 +9,22 @@ is one meeting, at the end of the backward pass.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.compiled.steps import Memory, Place, Step, check_value, map_nested
+from minigrad.compiled.steps import Memory, Place, Step, map_nested
+
+# Bytes. A step for which threads must meet, a sum over pieces mostly, is not left until the others have met as well if
+# it writes as much as this: until then, the pieces would take up more memory than another meeting is worth.
+LARGE = 2**20
+
+
+# An element takes about as long as so many multiplications of a matrix product.
+ELEMENT = 16
 
 
 class Section:
@@ -29,16 +38,16 @@ class Section:
         steps = self.first if step.lane is None else self.lanes.setdefault(step.lane, [])
         steps.append(step)
 
-    def multiplications(self) -> int:
-        """Those of the lanes' matrix products, which tell whether threads pay."""
-        return sum(_multiplications(step) for lane in self.lanes.values() for step in lane)
+    def work(self) -> int:
+        """How much the lanes have to do, in multiplications."""
+        return sum(_work(step) for lane in self.lanes.values() for step in lane)
 
 
-def _multiplications(step: Step) -> int:
-    if step.function is not np.matmul:
-        return 0
-    a, b = (x.shape for x in step.args)
-    return int(np.prod(a)) * b[-1] if len(b) > 1 else int(np.prod(a))
+def _work(step: Step) -> int:
+    if step.function is np.matmul:
+        a, b = (x.shape for x in step.args)
+        return math.prod(a) * b[-1]
+    return ELEMENT * max((math.prod(place.shape) for place in places_in(step.args)), default=0)
 
 
 class Access(NamedTuple):
@@ -55,9 +64,13 @@ def arranged(steps: Sequence[Step], kept: Sequence[Memory]) -> list[Section]:
     """Each step in the earliest section in which all that it needs is there. kept: memories of the results."""
     sections = [Section()]
     accesses: defaultdict[Memory, list[Access]] = defaultdict(list)
+    first = 0
     for step in steps:
         used = list(_used(step))
         at = max((_earliest(step.lane, use, accesses[use.place.memory]) for use in used), default=0)
+        at = max(at, first)
+        if at > first and any(use.writes and use.extent[1] - use.extent[0] >= LARGE for use in used):
+            first = at
         while len(sections) <= at:
             sections.append(Section())
         sections[at].add(step)
@@ -76,10 +89,7 @@ class _Use(NamedTuple):
 
 
 def _used(step: Step) -> Iterator[_Use]:
-    """What a step reads, and what it writes: `out`, or where there is none, its first argument."""
-    written: Any = step.kwargs["out"] if "out" in step.kwargs else step.args[0]
-    if step.function is check_value:
-        written = None
+    written = step.written
     for x in (*step.args, *step.kwargs.values()):
         for place in places_in(x):
             yield _Use(place, x is written, _extent(place))

@@ -99,7 +99,7 @@ def _generated(sections: Sequence[Section], arrays: Callable[[Any], Any]) -> tup
         for j, lane in section.lanes.items():
             lanes += [f"def lane_{i}_{j}():", *_lines(lane, arrays, names, known)]
         if section.lanes:
-            wide = section.multiplications() >= WIDE
+            wide = section.work() >= WIDE
             run.append(f"    side_by_side({wide}, {', '.join(f'lane_{i}_{j}' for j in section.lanes)})")
     source = "\n".join(lanes + run) + "\n"
     exec(source, names)

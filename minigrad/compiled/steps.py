@@ -25,6 +25,7 @@ class Memory:
     def __init__(self, size: int):
         self.size = size
         self.offset = 0
+        self.in_lanes = False  # whether steps of lanes have written to it
         self.shares: Memory | None = None  # the dying operand in whose place an elementwise result is written
 
 
@@ -49,6 +50,13 @@ class Step(NamedTuple):
     elementwise: bool
     backward: bool
     lane: int | None
+
+    @property
+    def written(self) -> Any:
+        """The argument that it writes to."""
+        if self.function is check_value:
+            return None
+        return self.kwargs["out"] if "out" in self.kwargs else self.args[0]
 
 
 # --- functions that steps call -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from minigrad.compiled.lanes import ELEMENT
 from minigrad.compiled.steps import (
     Memory,
     Place,
@@ -28,6 +29,7 @@ from minigrad.compiled.steps import (
     map_nested,
 )
 from minigrad.engine import Array, Node, buffer_of, caller
+from minigrad.kernels.pieces import cut
 from minigrad.op import Op
 from minigrad.random import uniform
 from minigrad.tensor import Tensor
@@ -90,7 +92,30 @@ class Recorder:
         if threading.get_ident() != self._thread:
             raise UntraceableError("an op computes in several threads")
         places, keywords = tuple([self.place(a) for a in args]), {k: self.place(v) for k, v in kwargs.items()}
-        self.steps.append(Step(function, places, keywords, elementwise, self._backward, self._lane))
+        step = Step(function, places, keywords, elementwise, self._backward, self._lane)
+        self.steps.append(step)
+        if self._lane is not None and isinstance(step.written, Place):
+            step.written.memory.in_lanes = True
+
+    def note_ufunc(self, ufunc: np.ufunc, inputs: Sequence[Any], out: Traced, elementwise: bool) -> None:
+        """A call of a ufunc; in pieces if it goes on with what kernels have made in pieces."""
+        rows = cut(out.shape[:1], out.size * ELEMENT) if self._goes_on_in_lanes(ufunc, (*inputs, out)) else None
+        if rows is None:
+            self.note(ufunc, *inputs, elementwise=elementwise, out=out)
+            return
+        for lane, piece in enumerate(rows):
+            self._lane = lane
+            parts = [x[piece] if np.shape(x)[:1] == out.shape[:1] and np.ndim(x) == out.ndim else x for x in inputs]
+            self.note(ufunc, *parts, elementwise=elementwise, out=out[piece])
+        self._lane = None
+
+    def _goes_on_in_lanes(self, ufunc: np.ufunc, operands: Sequence[Any]) -> bool:
+        """Whether pieces are sure to give the same bits, and were made in lanes."""
+        if self._lane is not None or self._looks_away or ufunc not in _EXACT:
+            return False
+        arrays = [x.array for x in operands if isinstance(x, Traced)]
+        memories = [self.memory_of(x) for x in arrays]
+        return all(x.flags.c_contiguous for x in arrays) and any(m is not None and m.in_lanes for m in memories)
 
     def note_result(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], result: Any) -> Any:
         """Traced arrays for the result of a call: views need no step, new arrays are assigned to."""
@@ -204,8 +229,11 @@ class Traced(NDArrayOperatorsMixin):
         if type(result) is tuple:
             raise UntraceableError(f"{ufunc} has several results")
         traced = recorder.new(np.asarray(result)) if out is None else out[0]
-        elementwise = method == "__call__" and ufunc.signature is None and out is None and not kwargs
-        recorder.note(function, *inputs, elementwise=elementwise, **kwargs, out=traced)
+        elementwise = method == "__call__" and ufunc.signature is None and not kwargs
+        if elementwise:
+            recorder.note_ufunc(ufunc, inputs, traced, out is None)
+        else:
+            recorder.note(function, *inputs, **kwargs, out=traced)
         return traced
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -280,6 +308,24 @@ def _complain_of_user() -> None:
         "Keep it an array (mg.where instead of if), or read it outside of the compiled function"
     )
 
+
+# Ufuncs whose results are the nearest floats there are, however many elements a call has; e^x, for one, need not be.
+_EXACT = {
+    *(
+        np.add,
+        np.subtract,
+        np.multiply,
+        np.divide,
+        np.negative,
+        np.absolute,
+        np.square,
+        np.sqrt,
+        np.maximum,
+        np.minimum,
+    ),
+    *(np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal),
+    *(np.logical_and, np.logical_or, np.logical_not, np.bitwise_and, np.bitwise_or, np.invert),
+}
 
 _READING = {"item", "tolist", "tobytes"}
 _STATIC = {np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj, np.broadcast_shapes}

@@ -6,6 +6,7 @@ q: (..., query, key_dim); k: (..., key, key_dim); v: (..., key, value_dim).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def is_long(q: np.ndarray, k: np.ndarray) -> bool:
 
 
 def without_dead_rows(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, pieces: Cut | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """0 in the place of keys that nobody may look at and of queries that may look at nothing.
 
@@ -36,11 +37,25 @@ def without_dead_rows(
     """
     looked_at = mask.any(-2, keepdims=True).swapaxes(-1, -2)
     if not looked_at.all():
-        k, v = np.where(looked_at, k, 0), np.where(looked_at, v, 0)
+        k, v = _only(looked_at, k, pieces), _only(looked_at, v, pieces)
     looking = mask.any(-1, keepdims=True)
     if not looking.all():
-        q = np.where(looking, q, 0)
+        q = _only(looking, q, pieces)
     return q, k, v
+
+
+def _only(alive: Any, x: np.ndarray, pieces: Cut | None) -> np.ndarray:
+    """x where `alive`, 0 elsewhere."""
+    if pieces is None:
+        return np.where(alive, x, 0)
+    y = empty(x.shape, x)
+    pieces.each(lambda part: _copy_alive(part(y), part(alive), part(x)))
+    return y
+
+
+def _copy_alive(y: np.ndarray, alive: Any, x: np.ndarray) -> None:
+    np.copyto(y, 0)
+    np.copyto(y, x, where=alive)
 
 
 def forward(
@@ -55,9 +70,9 @@ def forward(
     """The output, written to `out` if there is one, and what the way back needs: (weights, q, k, v) if they are few."""
     if is_long(q, k):
         return blockwise.forward(q, k, v, mask, bias, scale, out)
-    if mask is not None:
-        q, k, v = without_dead_rows(q, k, v, mask)
     pieces = _cut(q, k, v, bias)
+    if mask is not None:
+        q, k, v = without_dead_rows(q, k, v, mask, pieces)
     if pieces is None:
         y, weights = _attend(q, k, v, mask, bias, scale, out)
         return y, (weights, q, k, v)

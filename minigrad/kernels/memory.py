@@ -63,7 +63,7 @@ _buffers = _Buffers()
 
 
 def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
-    """An array of this shape and of like's dtype, with anything in it; of like's kind if that stands in for an array."""
+    """An array of this shape and of like's dtype, with anything in it; a stand-in for one if like is one."""
     if type(like) is not np.ndarray:
         return np.empty(shape, like.dtype, like=like)
     dtype = like.dtype
@@ -73,4 +73,5 @@ def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
     buffer = _buffers.free(size)
     if buffer is None:
         buffer = _buffers.new(size)
-    return np.ndarray(shape, dtype, buffer, _buffers.starts.get(id(buffer), 0))
+    array: np.ndarray = np.ndarray(shape, dtype, buffer, _buffers.starts.get(id(buffer), 0))
+    return array

@@ -31,7 +31,9 @@ def large(n=SMALLEST):
 @pytest.mark.parametrize("shape", [(300, 301), (0, 5), (3,), (), (2**18,)])
 def test_shape_dtype_and_alignment(shape, dtype):
     x = empty(shape, np.zeros(2, dtype))
-    assert x.shape == shape and x.dtype == dtype and x.flags.c_contiguous and x.flags.writeable
+    assert (x.shape, x.dtype) == (shape, dtype)
+    assert x.flags.c_contiguous
+    assert x.flags.writeable
     if x.nbytes >= SMALLEST:
         assert address(x) % 64 == 0
 

@@ -143,6 +143,22 @@ def test_cross_entropy(dtype, options, threads, always_cut):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("given", [(True, True), (True, False), (False, True), (False, False)])
+def test_layer_norm(dtype, given, threads, always_cut):
+    x, weight, bias = normal(5, 3, 8, dtype=dtype), normal(8, dtype=dtype), normal(8, seed=1, dtype=dtype)
+    parameters = [p for p, there in zip((weight, bias), given) if there]
+
+    def loss(layer_norm):
+        def f(x, *ps):
+            ps = iter(ps)
+            return layer_norm(x, *(next(ps) if there else None for there in given))
+
+        return f
+
+    assert_close(run(loss(mg.layer_norm), x, *parameters), run(loss(mg.layer_norm.reference), x, *parameters))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("batch", [(5,), (1,), (4, 2), (0,)])
 @pytest.mark.parametrize("hidden", ["nothing", "padding", "causal", "everything"])
 def test_self_attention(dtype, batch, hidden, threads, always_cut):
