@@ -46,7 +46,7 @@ class Section:
 def _work(step: Step) -> int:
     if step.function is np.matmul:
         a, b = (x.shape for x in step.args)
-        return math.prod(a) * b[-1]
+        return int(math.prod(a) * b[-1])
     return ELEMENT * max((math.prod(place.shape) for place in places_in(step.args)), default=0)
 
 
