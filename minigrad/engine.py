@@ -92,32 +92,51 @@ class Node:
     """
 
     __slots__ = ("__weakref__", "dtype", "edges", "levels", "notes", "op", "plan", "saved", "shape", "tick")
+    op: Any
+    plan: Any
+    saved: Any
+    edges: tuple[Node, ...]
+    levels: int
+    shape: Any
+    dtype: Any
+    tick: int
+    notes: Notes | None
 
-    def __init__(self, op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: int, shape: Any, dtype: Any):
-        self.op = op
-        self.plan = plan
-        self.saved = saved
-        self.edges = edges
-        self.levels = levels
-        self.shape = shape
-        self.dtype = dtype
-        self.tick = next(_clock)
-        self.notes: Notes | None = None
+
+def new_node(
+    op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: int, shape: Any, dtype: Any, kind: type[Node] = Node
+) -> Node:
+    """A function in the place of an __init__, which would take twice as long."""
+    node = kind()
+    node.op = op
+    node.plan = plan
+    node.saved = saved
+    node.edges = edges
+    node.levels = levels
+    node.shape = shape
+    node.dtype = dtype
+    node.tick = next(_clock)
+    node.notes = None
+    return node
 
 
 class OutputNode(Node):
     """Output number `index` of a call with several outputs; its one edge leads to the call's node."""
 
     __slots__ = ("index",)
+    index: int
 
-    def __init__(self, call: Node, index: int):
-        super().__init__(None, None, None, (call,), call.levels, call.shape[index], call.dtype[index])
-        self.index = index
+
+def output_node(call: Node, index: int) -> OutputNode:
+    node = new_node(None, None, None, (call,), call.levels, call.shape[index], call.dtype[index], OutputNode)
+    assert isinstance(node, OutputNode)
+    node.index = index
+    return node
 
 
 def leaf(tensor: Any) -> Node:
     """The node of a tensor that requires a gradient and was made by no op; it owns the gradient."""
-    node = Node(None, None, None, (), 0, tensor.shape, tensor.dtype)
+    node = new_node(None, None, None, (), 0, tensor.shape, tensor.dtype)
     node.notes = Notes(retain=True)
     node.notes.owner = weakref.ref(tensor)
     return node
@@ -189,7 +208,7 @@ def backward_pass(
         cotangents[root] = cotangents[root] + g if root in cotangents else g
     owned: set[Node] = set()  # nodes whose cotangent is an array of this pass's own, which may be added to in place
     heap = sorted((-root.tick, root) for root in cotangents)
-    pending: tuple[int, Node] | None = None  # what was found last: often the next, and then it never enters the heap
+    latest: Node | None = None  # what was found last: often the next, and then it never enters the heap
     leaves: list[Node] = []
     found: dict[Node, Array] = {}
     kept: list[tuple[Node, Array, bool]] = []
@@ -198,9 +217,12 @@ def backward_pass(
     was_recording, state.recording = state.recording, state.mode if recorded else 0
     try:
         with np.errstate(all="ignore"):
-            while heap or pending is not None:
-                node = (heappop(heap) if pending is None else heappushpop(heap, pending))[1]
-                pending = None
+            while heap or latest is not None:
+                if latest is None:
+                    node = heappop(heap)[1]
+                else:
+                    node = heappushpop(heap, (-latest.tick, latest))[1] if heap else latest
+                    latest = None
                 g = cotangents.pop(node)
                 is_input = inputs is not None and node in inputs
                 if node.notes is not None and not (is_input and transform is None):
@@ -238,7 +260,7 @@ def backward_pass(
                         raise TypeError(f"a gradient rule of {op} returned None: it returns the gradient")
                     if ge.shape != edge.shape:
                         ge = _sum_to(ge, edge.shape, node)
-                    if ge.dtype != edge.dtype:
+                    if ge.dtype is not edge.dtype and ge.dtype != edge.dtype:
                         ge = _cast(ge, edge.dtype)
                     before = cotangents.get(edge)
                     if before is None:
@@ -246,9 +268,9 @@ def backward_pass(
                         if edge.op is None and not edge.edges and not edge.levels:
                             leaves.append(edge)  # nothing follows from it, so its turn need not be found
                         else:
-                            if pending is not None:
-                                heappush(heap, pending)
-                            pending = (-edge.tick, edge)
+                            if latest is not None:
+                                heappush(heap, (-latest.tick, latest))
+                            latest = edge
                         if fresh:
                             owned.add(edge)
                     elif edge in owned:
@@ -383,7 +405,7 @@ class Transform:
     def input(self, outer: Node | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Node:
         """The node of one input, whose gradient is asked for; `outer`: what it was before it entered the transform."""
         levels = self.level | (outer.levels if outer is not None else 0)
-        return Node(None, None, None, (outer,) if outer is not None else (), levels, shape, dtype)
+        return new_node(None, None, None, (outer,) if outer is not None else (), levels, shape, dtype)
 
     def reached_by(self, node: Node | None) -> bool:
         return node is not None and bool(node.levels & self.level) and node.tick >= self.since

@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import CO_VARARGS, CO_VARKEYWORDS
+from operator import itemgetter
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -33,11 +34,12 @@ from minigrad.engine import (
     Array,
     Node,
     Notes,
-    OutputNode,
     Transform,
     as_array,
     backward_pass,
     keep_call,
+    new_node,
+    output_node,
     register,
     state,
 )
@@ -56,30 +58,45 @@ _FIRST, _SECOND, _BOTH = (0,), (1,), (0, 1)
 class _Plan:
     """For one pattern of differentiable arguments: which rules run, what each needs, and where edges come from.
 
-    A need is a position among (*arguments, output); ~position means the shape of that argument alone.
+    A need is a position among (*arguments, output); ~position means the shape of that argument alone. save(values) is
+    what a node saves of (*arguments, output), and pull(g, saved) what its rules make of it. Nearly always each rule
+    needs one thing or none: that is saved bare, not in nested tuples.
     """
 
-    __slots__ = ("edge_of", "needs", "nothing", "on_arrays", "rules", "save")
+    __slots__ = ("edge_of", "needs", "pull", "rules", "save", "saves_bare")
 
     def __init__(self, op: Op[Any], tracked: tuple[int, ...]):
         self.edge_of = {position: edge for edge, position in enumerate(tracked)}
         self.rules = [op._rule_for(position) for position in tracked]
-        self.on_arrays = [getattr(rule, "on_arrays", rule) for rule in self.rules]
         self.needs = [op._needs[position] for position in tracked]
-        self.save = _saver(self.needs)
-        self.nothing = () if any(self.needs) else tuple(() for _ in self.needs)  # what is saved if nothing is needed
+        self.saves_bare = all(len(need) == 1 and need[0] >= 0 for need in self.needs)
+        self.save = itemgetter(*[i for (i,) in self.needs]) if self.saves_bare else _saver(self.needs)
+        self.pull = _puller([getattr(rule, "on_arrays", rule) for rule in self.rules], self.needs, self.saves_bare)
+
+    def needs_in(self, saved: Any) -> Sequence[Sequence[Any]]:
+        """What each rule needs, of what a node has saved."""
+        if not self.saves_bare:
+            return saved  # type: ignore[no-any-return]
+        return [(saved,)] if len(self.rules) == 1 else [(x,) for x in saved]
 
 
 def _saver(needs: list[tuple[int, ...]]) -> Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]:
-    """A function from (*arguments, output) to what each rule needs of them; the common shapes need no loop."""
-    plain = all(i >= 0 for need in needs for i in need)
-    if plain and len(needs) == 1 and len(needs[0]) == 1:
-        ((i,),) = needs
-        return lambda values: ((values[i],),)
-    if plain and len(needs) == 2 and len(needs[0]) == len(needs[1]) == 1:
-        (i,), (j,) = needs
-        return lambda values: ((values[i],), (values[j],))
+    if not any(needs):
+        nothing = tuple(() for _ in needs)
+        return lambda values: nothing
     return lambda values: tuple([tuple([_need(values, i) for i in need]) for need in needs])
+
+
+def _puller(rules: list[Rule], needs: list[tuple[int, ...]], bare: bool) -> Callable[[Array, Any], Sequence[Array]]:
+    first, *others = rules
+    if len(rules) == 1 and (bare or not needs[0]):
+        return (lambda g, saved: (first(g, saved),)) if bare else (lambda g, saved: (first(g),))
+    if len(rules) == 2 and bare:
+        second = rules[1]
+        return lambda g, saved: (first(g, saved[0]), second(g, saved[1]))
+    if bare:
+        return lambda g, saved: [rule(g, x) for rule, x in zip(rules, saved)]
+    return lambda g, saved: [rule(g, *xs) for rule, xs in zip(rules, saved)]
 
 
 def _need(values: Sequence[Any], i: int) -> Any:
@@ -211,7 +228,7 @@ class Op(Generic[P]):
             return wrap(y, None)
         values.append(y)
         plan = self._plans.get(tracked) or self._plan(tracked)
-        node = Node(self, plan, plan.save(values), edges, levels, y.shape, y.dtype)
+        node = new_node(self, plan, plan.save(values), edges, levels, y.shape, y.dtype)
         if recording == COMPLETE:
             keep_call(node, values[:-1], y, tracked)
         return wrap(y, node)
@@ -248,8 +265,7 @@ class Op(Generic[P]):
         if not edges or not recording:
             return wrap(y, None)
         plan = self._plans.get(tracked) or self._plan(tracked)
-        saved = plan.nothing or plan.save((a, b, y))
-        node = Node(self, plan, saved, edges, levels, y.shape, y.dtype)
+        node = new_node(self, plan, plan.save((a, b, y)), edges, levels, y.shape, y.dtype)
         if recording == COMPLETE:
             keep_call(node, [a, b], y, tracked)
         t = _new(Tensor)  # wrap(y, node)
@@ -305,10 +321,10 @@ class Op(Generic[P]):
             return tuple(wrap(y, None) for y in ys)
         plan = self._plans.get(tracked) or self._plan(tracked)
         saved = plan.save([*values, ys])
-        node = Node(self, plan, saved, edges, levels, [y.shape for y in ys], [y.dtype for y in ys])
+        node = new_node(self, plan, saved, edges, levels, [y.shape for y in ys], [y.dtype for y in ys])
         if state.recording == COMPLETE:
             keep_call(node, values, ys, tracked)
-        outputs = [OutputNode(node, i) for i in range(len(ys))]
+        outputs = [output_node(node, i) for i in range(len(ys))]
         if state.recording == COMPLETE:
             for output in outputs:
                 output.notes = Notes(retain=True)
@@ -333,7 +349,7 @@ class Op(Generic[P]):
         levels = functools.reduce(lambda bits, node: bits | node.levels, edges, 0)
         self._rule_for(at)
         saved = (tracked, *_saver([self._needs[at]])([*values, y]))
-        node = Node(self, None, saved, edges, levels, y.shape, y.dtype)
+        node = new_node(self, None, saved, edges, levels, y.shape, y.dtype)
         if state.recording == COMPLETE:
             keep_call(node, values, y, tracked)
         return wrap(y, node)
@@ -346,12 +362,9 @@ class Op(Generic[P]):
         if plan is None:
             return self._vjp_sequence(node, g, recorded)
         if not recorded:
-            rules = plan.on_arrays
-            if len(rules) == 1:
-                return (rules[0](g, *node.saved[0]),)
-            return [rule(g, *saved) for rule, saved in zip(rules, node.saved)]
+            return plan.pull(g, node.saved)  # type: ignore[no-any-return]
         gradients = []
-        for rule, needs, saved in zip(plan.rules, plan.needs, node.saved):
+        for rule, needs, saved in zip(plan.rules, plan.needs, plan.needs_in(node.saved)):
             gradients.append(rule(g, *[self._on_record(node, plan.edge_of, i, x) for i, x in zip(needs, saved)]))
         return gradients
 
@@ -359,7 +372,7 @@ class Op(Generic[P]):
         """What a rule needs, connected to the graph again where it depends on a tracked operand."""
         if need == len(self._names):
             if isinstance(x, tuple):
-                return tuple(wrap(y, OutputNode(node, i)) for i, y in enumerate(x))
+                return tuple(wrap(y, output_node(node, i)) for i, y in enumerate(x))
             return wrap(x, node)
         if need >= 0 and need in edge_of:
             return wrap(x, node.edges[edge_of[need]])
@@ -424,7 +437,7 @@ class FusedOp(Op[P]):
         y, residual = self.forward(*bound)
         if not edges or not recording:
             return wrap(y, None)
-        node = Node(self, None, (tracked, bound, residual), edges, levels, y.shape, y.dtype)
+        node = new_node(self, None, (tracked, bound, residual), edges, levels, y.shape, y.dtype)
         if recording == COMPLETE:
             keep_call(node, bound, y, tracked)
         return wrap(y, node)
@@ -634,13 +647,18 @@ def _by_position(forward: Callable[..., Any], n_positional: int, names: list[str
     return forward(*values[:n_positional], **dict(zip(names[n_positional:], values[n_positional:])))
 
 
+_IDENTITY = (lambda x: x).__code__.co_code  # a derivative that is what it needs, as it is
+
+
 def _times(local: Rule) -> Rule:
     return lambda g, *needs: g * local(*needs)
 
 
 def _times_safely(local: Rule, n_needs: int) -> Rule:
     rule: Any = lambda g, *needs: _scaled(g, local(*needs))  # noqa: E731  (a function with attributes)
-    if n_needs == 1:
+    if n_needs == 1 and isinstance(local, FunctionType) and local.__code__.co_code == _IDENTITY:
+        rule.on_arrays = safe_product
+    elif n_needs == 1:
         rule.on_arrays = lambda g, need: safe_product(g, local(need))
     else:
         rule.on_arrays = lambda g, *needs: safe_product(g, local(*needs))

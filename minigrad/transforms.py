@@ -15,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.engine import Node, OutputNode, Transform, backward_pass, check_unwritten, next_tick, own, state
+from minigrad.engine import (
+    Node,
+    Transform,
+    backward_pass,
+    check_unwritten,
+    new_node,
+    next_tick,
+    output_node,
+    own,
+    state,
+)
 from minigrad.ops.reductions import sum
 from minigrad.ops.shapes import reshape, stack
 from minigrad.random import get_state, set_state
@@ -258,8 +268,8 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         edges = _edges_before(begun, [t._node for t in tensors if t._node is not None])
         shapes, dtypes = [t.shape for t in tensors], [t.dtype for t in tensors]
         levels = functools.reduce(operator.or_, (edge.levels for edge in edges), 0)
-        call = Node(_Recomputed(f, args, kwargs, draws), None, (), edges, levels, shapes, dtypes)
-        again = {id(t): wrap(t._array, OutputNode(call, i)) for i, t in enumerate(tensors)}
+        call = new_node(_Recomputed(f, args, kwargs, draws), None, (), edges, levels, shapes, dtypes)
+        again = {id(t): wrap(t._array, output_node(call, i)) for i, t in enumerate(tensors)}
         return put_back([again.get(id(t), t) for t in outputs])
 
     return forgetful

@@ -187,7 +187,7 @@ ENGINE: dict[str, tuple[Any, str, str]] = {
         "return wrap(x, None)",
     ),
     "output not on the record": (Op._on_record, "return wrap(x, node)", "return wrap(x, None)"),
-    "outputs not on the record": (Op._on_record, "wrap(y, OutputNode(node, i))", "wrap(y, None)"),
+    "outputs not on the record": (Op._on_record, "wrap(y, output_node(node, i))", "wrap(y, None)"),
     "sequence not on the record": (
         Op._vjp_sequence,
         "wrap(v, node.edges[edge_of[i]]) if i in edge_of else v",

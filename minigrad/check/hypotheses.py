@@ -74,7 +74,7 @@ class _Rerun:
         if not self.single or self.node is None or self.node.plan is None:
             return None
         position = self._position(result)
-        rule, needs = self.node.plan.rules[position], self.node.saved[position]
+        rule, needs = self.node.plan.rules[position], self.node.plan.needs_in(self.node.saved)[position]
         for kind, what, given in itertools.islice(self._ways(needs, self._axes(position)), MOST):
             try:
                 with np.errstate(all="ignore"):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from minigrad.engine import COMPLETE, Array, Node, OutputNode, keep_call, observers, state
+from minigrad.engine import COMPLETE, Array, Node, keep_call, new_node, observers, output_node, state
 from minigrad.tensor import Tensor, wrap
 from minigrad.trees import flatten
 
@@ -166,7 +166,7 @@ class _Passage:
         return self.name
 
     def output(self, array: np.ndarray, call: Node, index: int) -> Tensor:
-        passed = wrap(array, OutputNode(call, index))
+        passed = wrap(array, output_node(call, index))
         passed.register_hook(lambda g: self._reached.add(index))
         return passed
 
@@ -189,7 +189,7 @@ def _through_one_node(xs: Sequence[Any], at_gradients: AtGradients) -> Sequence[
     edges = tuple(xs[i]._node for i in tracked)
     levels = functools.reduce(operator.or_, (edge.levels for edge in edges))
     arrays = tuple(xs[i]._array for i in tracked)
-    node = Node(passage, None, (), edges, levels, [a.shape for a in arrays], [a.dtype for a in arrays])
+    node = new_node(passage, None, (), edges, levels, [a.shape for a in arrays], [a.dtype for a in arrays])
     if state.recording == COMPLETE:
         keep_call(node, arrays, arrays, tuple(range(len(arrays))))
     passed = list(xs)

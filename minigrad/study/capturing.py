@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from minigrad.engine import Node, Notes, state
+from minigrad.engine import Notes, new_node, state
 from minigrad.nn.hooks import ModuleHook
 from minigrad.nn.module import Module
 from minigrad.tensor import Tensor, TensorLike, wrap
@@ -278,7 +278,7 @@ def _retained(x: Tensor) -> Any:
     edge = x._node
     if edge is None or not state.recording:
         return None
-    node = Node(None, None, None, (edge,), edge.levels, x.shape, x.dtype)
+    node = new_node(None, None, None, (edge,), edge.levels, x.shape, x.dtype)
     node.notes = Notes(retain=True)
     return wrap(x._array, node)
 
