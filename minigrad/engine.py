@@ -316,9 +316,8 @@ def own(g: Array) -> np.ndarray:
 
 def _keep(kept: list[tuple[Node, Array, bool]]) -> None:
     for node, g, owned in kept:
-        notes = node.notes
-        assert notes is not None
-        array = getattr(g, "_array", g)
+        notes: Any = node.notes
+        array = g if type(g) is np.ndarray else getattr(g, "_array", g)
         if notes.grad is not None:
             notes.grad += array
         else:
@@ -521,7 +520,8 @@ def note_write(array: np.ndarray) -> None:
         if entry is None or entry[0]() is not buffer:
             entry = _writes[key] = (weakref.ref(buffer, lambda _: _writes.pop(key, None)), {})
         tick = next(_clock)
-        entry[1][np.lib.array_utils.byte_bounds(array)] = tick
+        whole = array.nbytes == buffer.nbytes
+        entry[1][(0, sys.maxsize) if whole else np.lib.array_utils.byte_bounds(array)] = tick
         _last_write = tick
 
 

@@ -119,7 +119,6 @@ class Op(Generic[P]):
         self.reference: Callable[..., Any] | None = None
         self._names, self._defaults, self._n_positional = _parameters(forward)
         self._index = {name: i for i, name in enumerate(self._names)}
-        self._n_required = sum(default is _MISSING for default in self._defaults)
         # A call with just so many positional arguments needs no binding.
         self._arity = len(self._names) if self._n_positional == len(self._names) and sequence is None else -1
         self._sequence = self._index[sequence] if sequence is not None else -1
@@ -127,7 +126,7 @@ class Op(Generic[P]):
         self._needs: dict[int, tuple[int, ...]] = {}
         self._plans: dict[Any, _Plan] = {}
         if self._n_positional < len(self._names):
-            self.forward = functools.partial(_by_position, forward, self._n_positional, self._names)
+            self.forward = _by_position(forward, self._n_positional, self._names)
         _all_ops.add(self)
         if _unwatched:
             _watch(self)
@@ -290,27 +289,25 @@ class Op(Generic[P]):
         return tuple(t._array for t in y) if type(y) is tuple else y._array
 
     def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        n = len(args)
-        bound = list(args) + self._defaults[n:]
-        ok = self._n_required <= n <= self._n_positional
-        if kwargs:
-            for name, value in kwargs.items():
-                i = self._index.get(name, -1)
-                ok = i >= n
-                if not ok:
-                    break
-                bound[i] = value
-            else:
-                ok = n <= self._n_positional
-                if n < self._n_required:
-                    ok = ok and not any(value is _MISSING for value in bound)
-        if not ok:
+        try:
+            return self._arguments(*args, **kwargs)
+        except TypeError as error:
             signature = inspect.signature(cast(Any, self).__wrapped__)
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{self.name}{signature}: {error}") from None
-        return bound
+            raise TypeError(f"{self.name}{signature}: {error}") from None
+
+    @functools.cached_property
+    def _arguments(self) -> Callable[..., list[Any]]:
+        """A list of its arguments by position: a function with the op's own signature, so that Python does the binding.
+
+        Made at the first call that needs it, since hundreds of ops are declared at every import.
+        """
+        given = [name if d is _MISSING else f"{name}=defaults[{i}]" for i, (name, d) in enumerate(zip(self._names, self._defaults))]
+        if self._n_positional < len(given):
+            given.insert(self._n_positional, "*")
+        source = f"lambda {', '.join(given)}: [{', '.join(self._names)}]"
+        function: Callable[..., list[Any]] = eval(source, {"defaults": self._defaults})
+        function.__qualname__ = self.name
+        return function
 
     def _record_outputs(
         self, values: list[Any], ys: tuple[Any, ...], tracked: tuple[int, ...], edges: tuple[Node, ...], levels: int
@@ -420,7 +417,7 @@ class FusedOp(Op[P]):
         edges: tuple[Node, ...] = ()
         levels = 0
         for position, x in enumerate(bound):
-            if x is None:
+            if x is None or type(x) is np.ndarray:
                 continue
             if isinstance(x, Tensor):
                 bound[position] = x._array
@@ -643,8 +640,12 @@ def _any_tensor(xs: Any) -> bool:
     return any(isinstance(x, Tensor) or (isinstance(x, (list, tuple)) and _any_tensor(x)) for x in xs)
 
 
-def _by_position(forward: Callable[..., Any], n_positional: int, names: list[str], *values: Any) -> Any:
-    return forward(*values[:n_positional], **dict(zip(names[n_positional:], values[n_positional:])))
+def _by_position(forward: Callable[..., Any], n_positional: int, names: list[str]) -> Callable[..., Any]:
+    """The function with all of its parameters given by position, those that are by keyword alone too."""
+    if type(forward) is FunctionType:
+        code = forward.__code__.replace(co_argcount=len(names), co_kwonlyargcount=0)
+        return FunctionType(code, forward.__globals__, forward.__name__, None, forward.__closure__)
+    return lambda *values: forward(*values[:n_positional], **dict(zip(names[n_positional:], values[n_positional:])))
 
 
 _IDENTITY = (lambda x: x).__code__.co_code  # a derivative that is what it needs, as it is

@@ -207,7 +207,7 @@ class Tensor:
                 )
             if self.dtype.kind == "c":
                 raise TypeError("backward() starts from a real number, and this one is complex: take mg.real or mg.abs")
-            return np.ones_like(self._array)
+            return np.array(1, self.dtype, ndmin=self.ndim)
         array = np.asarray(given._array if isinstance(given, Tensor) else given, dtype=self.dtype)
         if array.shape != self.shape:
             raise ValueError(

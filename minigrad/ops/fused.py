@@ -73,20 +73,24 @@ log_softmax.reference = _log_softmax_reference
 # --- cross-entropy -----------------------------------------------------------------------------------------------
 
 
+_UNSIGNED = {np.dtype(f"{order}i{size}"): np.dtype(f"{order}u{size}") for order in "<>" for size in (1, 2, 4, 8)}
+
+
 def _check_labels(logits: Array, labels: Array, counted: Array) -> None:
     if labels.dtype.kind not in "iu":
         raise TypeError(f"labels are class numbers, of an integer dtype; these are of dtype {labels.dtype}")
-    if np.shape(logits)[:-1] != labels.shape:
+    shape, classes = logits.shape[:-1], logits.shape[-1]
+    if shape != labels.shape:
         raise ValueError(
-            f"cross_entropy: logits of shape {np.shape(logits)} (classes last) need labels of shape "
-            f"{np.shape(logits)[:-1]}, and these have shape {labels.shape}"
+            f"cross_entropy: logits of shape {logits.shape} (classes last) need labels of shape {shape}, and these have "
+            f"shape {labels.shape}"
         )
-    outside = (labels < 0) | (labels >= np.shape(logits)[-1])
+    outside = labels.view(_UNSIGNED.get(labels.dtype, labels.dtype)) >= classes  # negative numbers are huge there
     wrong = outside if counted is None else outside & counted
     if np.logical_or.reduce(wrong, None):
         raise IndexError(
-            f"label {labels[wrong].flat[0]} is out of range for {np.shape(logits)[-1]} classes: labels run from 0 to "
-            f"{np.shape(logits)[-1] - 1}; pass ignore_index or mask for places that have none"
+            f"label {labels[wrong].flat[0]} is out of range for {classes} classes: labels run from 0 to {classes - 1}; "
+            "pass ignore_index or mask for places that have none"
         )
 
 
@@ -347,13 +351,14 @@ def attention(
 
 
 def _check_self_attention(x: Array, wq: Array, wk: Array, wv: Array, heads: int, mask: Array, bias: Array) -> None:
-    fits = x.ndim >= 2 and all(w.ndim == 2 and w.shape[0] == x.shape[-1] for w in (wq, wk, wv))
-    if not fits or wq.shape != wk.shape or heads < 1 or wq.shape[1] % heads or wv.shape[1] % heads:
+    fits = x.ndim >= 2 and wq.ndim == wv.ndim == 2 and wq.shape == wk.shape and len(wq) == len(wv) == x.shape[-1]
+    if not fits or heads < 1 or wq.shape[1] % heads or wv.shape[1] % heads:
         raise ValueError(
             f"self_attention: shapes of x {x.shape}, wq {wq.shape}, wk {wk.shape}, wv {wv.shape} and {heads} heads do "
             "not fit: x is (..., n, dim), wq and wk are (dim, heads * key_dim), wv is (dim, heads * value_dim)"
         )
-    _check_hiding((*x.shape[:-2], heads, x.shape[-2], x.shape[-2]), mask, bias)
+    if mask is not None or bias is not None:
+        _check_hiding((*x.shape[:-2], heads, x.shape[-2], x.shape[-2]), mask, bias)
 
 
 def _self_attention_reference(
