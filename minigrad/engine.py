@@ -28,10 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # One clock for nodes and for in-place writes: a node's edges always carry earlier ticks than the node itself, so
 # descending ticks are a topological order; and "written since it was saved" is a comparison of two ticks.
 _clock = itertools.count(1)
-
-
-def next_tick() -> int:
-    return next(_clock)
+next_tick = _clock.__next__
 
 
 ON, COMPLETE = 1, 2  # recording what rules need; recording every argument, the output and the caller's line too
@@ -115,7 +112,7 @@ def new_node(
     node.levels = levels
     node.shape = shape
     node.dtype = dtype
-    node.tick = next(_clock)
+    node.tick = next_tick()
     node.notes = None
     return node
 
@@ -238,7 +235,7 @@ def backward_pass(
                         _check_unwritten(node, node.tick)
                     if type(g) is list:
                         g = _fill_missing(node, g)
-                    gradients: Iterable[Array] = op.vjp(node, g, recorded)
+                    gradients: Sequence[Array] = op.vjp(node, g, recorded)
                     fresh = op.gives_fresh and not recorded
                 elif type(node) is OutputNode:
                     call = edges[0]
@@ -251,7 +248,10 @@ def backward_pass(
                     continue
                 else:
                     gradients, fresh = (g,), False
-                for edge, ge in zip(edges, gradients):
+                i = -1
+                for edge in edges:  # not zip(edges, gradients), which takes as long as all else for a node with one
+                    i += 1
+                    ge = gradients[i]
                     if level and not (edge.levels & level and edge.tick >= since):
                         continue
                     if ge is None:
@@ -394,7 +394,7 @@ class Transform:
         self._was_recording, state.recording = state.recording, state.mode
         state.depth += 1
         self.level = 1 << state.depth
-        self.since = next(_clock)
+        self.since = next_tick()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -519,7 +519,7 @@ def note_write(array: np.ndarray) -> None:
         entry = _writes.get(key)
         if entry is None or entry[0]() is not buffer:
             entry = _writes[key] = (weakref.ref(buffer, lambda _: _writes.pop(key, None)), {})
-        tick = next(_clock)
+        tick = next_tick()
         whole = array.nbytes == buffer.nbytes
         entry[1][(0, sys.maxsize) if whole else np.lib.array_utils.byte_bounds(array)] = tick
         _last_write = tick

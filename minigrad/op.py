@@ -39,6 +39,7 @@ from minigrad.engine import (
     backward_pass,
     keep_call,
     new_node,
+    next_tick,
     output_node,
     register,
     state,
@@ -52,23 +53,24 @@ Rule = Callable[..., Any]
 _MISSING: Any = object()
 _new = Tensor.__new__
 _NESTED = (list, tuple)
-_FIRST, _SECOND, _BOTH = (0,), (1,), (0, 1)
 
 
 class _Plan:
-    """For one pattern of differentiable arguments: which rules run, what each needs, and where edges come from.
+    """For one pattern of tracked arguments: which rules run, what each needs, and where edges come from.
 
+    The pattern is a number, in which the bit 1 << i stands for argument i.
     A need is a position among (*arguments, output); ~position means the shape of that argument alone. save(values) is
     what a node saves of (*arguments, output), and pull(g, saved) what its rules make of it. Nearly always each rule
     needs one thing or none: that is saved bare, not in nested tuples.
     """
 
-    __slots__ = ("edge_of", "needs", "pull", "rules", "save", "saves_bare")
+    __slots__ = ("edge_of", "needs", "pull", "rules", "save", "saves_bare", "tracked")
 
-    def __init__(self, op: Op[Any], tracked: tuple[int, ...]):
-        self.edge_of = {position: edge for edge, position in enumerate(tracked)}
-        self.rules = [op._rule_for(position) for position in tracked]
-        self.needs = [op._needs[position] for position in tracked]
+    def __init__(self, op: Op[Any], pattern: int):
+        self.tracked = tuple([position for position in range(len(op._names)) if pattern >> position & 1])
+        self.edge_of = {position: edge for edge, position in enumerate(self.tracked)}
+        self.rules = [op._rule_for(position) for position in self.tracked]
+        self.needs = [op._needs[position] for position in self.tracked]
         self.saves_bare = all(len(need) == 1 and need[0] >= 0 for need in self.needs)
         self.save = itemgetter(*[i for (i,) in self.needs]) if self.saves_bare else _saver(self.needs)
         self.pull = _puller([getattr(rule, "on_arrays", rule) for rule in self.rules], self.needs, self.saves_bare)
@@ -124,7 +126,7 @@ class Op(Generic[P]):
         self._sequence = self._index[sequence] if sequence is not None else -1
         self._rules: dict[int, Rule] = {}
         self._needs: dict[int, tuple[int, ...]] = {}
-        self._plans: dict[Any, _Plan] = {}
+        self._plans: dict[int, _Plan] = {}
         if self._n_positional < len(self._names):
             self.forward = _by_position(forward, self._n_positional, self._names)
         _all_ops.add(self)
@@ -203,14 +205,14 @@ class Op(Generic[P]):
         elif len(args) == 2:
             return self.of_two(args[0], args[1])
         values: list[Any] = []
-        tracked: tuple[int, ...] = ()
+        tracked = 0
         edges: tuple[Node, ...] = ()
         levels = 0
         for position, x in enumerate(bound):
             if isinstance(x, Tensor):
                 node = x._node
                 if node is not None:
-                    tracked += (position,)
+                    tracked |= 1 << position
                     edges += (node,)
                     levels |= node.levels
                 x = x._array
@@ -229,11 +231,11 @@ class Op(Generic[P]):
         plan = self._plans.get(tracked) or self._plan(tracked)
         node = new_node(self, plan, plan.save(values), edges, levels, y.shape, y.dtype)
         if recording == COMPLETE:
-            keep_call(node, values[:-1], y, tracked)
+            keep_call(node, values[:-1], y, plan.tracked)
         return wrap(y, node)
 
     def of_two(self, a: Any, b: Any) -> Tensor:
-        """__call__ for an op of two arguments, without its loop: arithmetic is what programs do most."""
+        """__call__ for an op of two arguments, without loops and further calls: arithmetic is what programs do most."""
         node_a: Node | None = None
         node_b: Node | None = None
         if isinstance(a, Tensor):
@@ -244,17 +246,16 @@ class Op(Generic[P]):
             node_b, b = b._node, b._array
         elif type(b) is not np.ndarray and isinstance(b, _NESTED):
             b = _constant(b, 1 in self._rules)
-        tracked: tuple[int, ...]
         edges: tuple[Node, ...]
         if node_a is not None:
             if node_b is not None:
-                tracked, edges, levels = _BOTH, (node_a, node_b), node_a.levels | node_b.levels
+                tracked, edges, levels = 0b11, (node_a, node_b), node_a.levels | node_b.levels
             else:
-                tracked, edges, levels = _FIRST, (node_a,), node_a.levels
+                tracked, edges, levels = 0b01, (node_a,), node_a.levels
         elif node_b is not None:
-            tracked, edges, levels = _SECOND, (node_b,), node_b.levels
+            tracked, edges, levels = 0b10, (node_b,), node_b.levels
         else:
-            tracked, edges, levels = (), (), 0
+            tracked, edges, levels = 0, (), 0
         y = self.forward(a, b)
         if type(y) is not np.ndarray:
             if type(y) is tuple:
@@ -264,9 +265,18 @@ class Op(Generic[P]):
         if not edges or not recording:
             return wrap(y, None)
         plan = self._plans.get(tracked) or self._plan(tracked)
-        node = new_node(self, plan, plan.save((a, b, y)), edges, levels, y.shape, y.dtype)
+        node = Node()  # new_node(...), written out
+        node.op = self
+        node.plan = plan
+        node.saved = plan.save((a, b, y))
+        node.edges = edges
+        node.levels = levels
+        node.shape = y.shape
+        node.dtype = y.dtype
+        node.tick = next_tick()
+        node.notes = None
         if recording == COMPLETE:
-            keep_call(node, [a, b], y, tracked)
+            keep_call(node, [a, b], y, plan.tracked)
         t = _new(Tensor)  # wrap(y, node)
         t._array, t._node = y, node
         return t
@@ -277,7 +287,7 @@ class Op(Generic[P]):
             raise TypeError(f"{self.name} returned {type(y).__name__}: the function of an op returns an array")
         return array
 
-    def _plan(self, tracked: tuple[int, ...]) -> _Plan:
+    def _plan(self, tracked: int) -> _Plan:
         plan = self._plans[tracked] = _Plan(self, tracked)
         return plan
 
@@ -310,7 +320,7 @@ class Op(Generic[P]):
         return function
 
     def _record_outputs(
-        self, values: list[Any], ys: tuple[Any, ...], tracked: tuple[int, ...], edges: tuple[Node, ...], levels: int
+        self, values: list[Any], ys: tuple[Any, ...], tracked: int, edges: tuple[Node, ...], levels: int
     ) -> Any:
         """Several outputs: one node for the call, and one for each output with an edge to it."""
         ys = tuple(map(as_array, ys))
@@ -320,7 +330,7 @@ class Op(Generic[P]):
         saved = plan.save([*values, ys])
         node = new_node(self, plan, saved, edges, levels, [y.shape for y in ys], [y.dtype for y in ys])
         if state.recording == COMPLETE:
-            keep_call(node, values, ys, tracked)
+            keep_call(node, values, ys, plan.tracked)
         outputs = [output_node(node, i) for i in range(len(ys))]
         if state.recording == COMPLETE:
             for output in outputs:
