@@ -100,11 +100,16 @@ class Node:
     notes: Notes | None
 
 
-def new_node(
-    op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: int, shape: Any, dtype: Any, kind: type[Node] = Node
-) -> Node:
-    """A function in the place of an __init__, which would take twice as long."""
-    node = kind()
+class OutputNode(Node):
+    """Output number `index` of a call with several outputs; its one edge leads to the call's node."""
+
+    __slots__ = ("index",)
+    index: int
+
+
+def new_node(op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: int, shape: Any, dtype: Any) -> Node:
+    """In the place of an __init__, which would take twice as long."""
+    node = Node()
     node.op = op
     node.plan = plan
     node.saved = saved
@@ -117,17 +122,12 @@ def new_node(
     return node
 
 
-class OutputNode(Node):
-    """Output number `index` of a call with several outputs; its one edge leads to the call's node."""
-
-    __slots__ = ("index",)
-    index: int
-
-
 def output_node(call: Node, index: int) -> OutputNode:
-    node = new_node(None, None, None, (call,), call.levels, call.shape[index], call.dtype[index], OutputNode)
-    assert isinstance(node, OutputNode)
-    node.index = index
+    node = OutputNode()
+    node.op = node.plan = node.saved = node.notes = None
+    node.edges, node.levels = (call,), call.levels
+    node.shape, node.dtype = call.shape[index], call.dtype[index]
+    node.tick, node.index = next_tick(), index
     return node
 
 

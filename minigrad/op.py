@@ -58,10 +58,10 @@ _NESTED = (list, tuple)
 class _Plan:
     """For one pattern of tracked arguments: which rules run, what each needs, and where edges come from.
 
-    The pattern is a number, in which the bit 1 << i stands for argument i.
-    A need is a position among (*arguments, output); ~position means the shape of that argument alone. save(values) is
-    what a node saves of (*arguments, output), and pull(g, saved) what its rules make of it. Nearly always each rule
-    needs one thing or none: that is saved bare, not in nested tuples.
+    In the pattern, a number, the bit 1 << i stands for argument i. A need is a position among (*arguments, output);
+    ~position means the shape of that argument alone. save(values) is what a node saves of (*arguments, output), and
+    pull(g, saved) the gradients. Saved is a tuple of needs for each rule; but where one or two rules need one thing
+    each, as in arithmetic, it is these things bare.
     """
 
     __slots__ = ("edge_of", "needs", "pull", "rules", "save", "saves_bare", "tracked")
@@ -71,7 +71,7 @@ class _Plan:
         self.edge_of = {position: edge for edge, position in enumerate(self.tracked)}
         self.rules = [op._rule_for(position) for position in self.tracked]
         self.needs = [op._needs[position] for position in self.tracked]
-        self.saves_bare = all(len(need) == 1 and need[0] >= 0 for need in self.needs)
+        self.saves_bare = len(self.needs) <= 2 and all(len(need) == 1 and need[0] >= 0 for need in self.needs)
         self.save = itemgetter(*[i for (i,) in self.needs]) if self.saves_bare else _saver(self.needs)
         self.pull = _puller([getattr(rule, "on_arrays", rule) for rule in self.rules], self.needs, self.saves_bare)
 
@@ -90,14 +90,15 @@ def _saver(needs: list[tuple[int, ...]]) -> Callable[[Sequence[Any]], tuple[tupl
 
 
 def _puller(rules: list[Rule], needs: list[tuple[int, ...]], bare: bool) -> Callable[[Array, Any], Sequence[Array]]:
-    first, *others = rules
-    if len(rules) == 1 and (bare or not needs[0]):
-        return (lambda g, saved: (first(g, saved),)) if bare else (lambda g, saved: (first(g),))
-    if len(rules) == 2 and bare:
-        second = rules[1]
-        return lambda g, saved: (first(g, saved[0]), second(g, saved[1]))
+    """What most nodes do is spelled out: starred calls and loops would take longer than a rule of small operands."""
+    rule = rules[0]
+    if bare and len(rules) == 1:
+        return lambda g, saved: (rule(g, saved),)
     if bare:
-        return lambda g, saved: [rule(g, x) for rule, x in zip(rules, saved)]
+        second = rules[1]
+        return lambda g, saved: (rule(g, saved[0]), second(g, saved[1]))
+    if len(rules) == 1 and not needs[0]:
+        return lambda g, saved: (rule(g),)
     return lambda g, saved: [rule(g, *xs) for rule, xs in zip(rules, saved)]
 
 
@@ -311,7 +312,10 @@ class Op(Generic[P]):
 
         Made at the first call that needs it, since hundreds of ops are declared at every import.
         """
-        given = [name if d is _MISSING else f"{name}=defaults[{i}]" for i, (name, d) in enumerate(zip(self._names, self._defaults))]
+        given = [
+            name if default is _MISSING else f"{name}=defaults[{i}]"
+            for i, (name, default) in enumerate(zip(self._names, self._defaults))
+        ]
         if self._n_positional < len(given):
             given.insert(self._n_positional, "*")
         source = f"lambda {', '.join(given)}: [{', '.join(self._names)}]"

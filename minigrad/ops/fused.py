@@ -82,8 +82,8 @@ def _check_labels(logits: Array, labels: Array, counted: Array) -> None:
     shape, classes = logits.shape[:-1], logits.shape[-1]
     if shape != labels.shape:
         raise ValueError(
-            f"cross_entropy: logits of shape {logits.shape} (classes last) need labels of shape {shape}, and these have "
-            f"shape {labels.shape}"
+            f"cross_entropy: logits of shape {logits.shape} (classes last) need labels of shape {shape}, and these "
+            f"have shape {labels.shape}"
         )
     outside = labels.view(_UNSIGNED.get(labels.dtype, labels.dtype)) >= classes  # negative numbers are huge there
     wrong = outside if counted is None else outside & counted
