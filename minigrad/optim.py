@@ -11,7 +11,8 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,8 @@ _PIECE = 32768
 _SPREAD = 8 * _PIECE  # below that, threads would hardly be awake before the work is done
 
 
-class _Run(NamedTuple):
+@dataclass(slots=True)
+class _Run:
     """A stretch of a flat vector that is updated alike; step: the number of this update, from 1."""
 
     start: int
@@ -65,22 +67,18 @@ class _Flat:
         """
         runs: list[_Run] = []
         copies: list[tuple[np.ndarray, np.ndarray]] = []
-        start, end, group, step = 0, -1, None, 0
         for i, p in enumerate(self.parameters):
             gradient = p._node.notes.grad if p._node is not None and p._node.notes is not None else None
             if gradient is None:
                 continue
             copies.append((self.gradient_views[i], gradient))
-            self.steps[i] = n = self.steps[i] + 1
-            span = self.spans[i]
-            if span[0] == end and n == step and self.groups[i] is group:
-                end = span[1]
-                continue
-            if group is not None:
+            self.steps[i] = step = self.steps[i] + 1
+            (start, end), group = self.spans[i], self.groups[i]
+            last = runs[-1] if runs else None
+            if last is not None and last.end == start and last.step == step and last.group is group:
+                last.end = end
+            else:
                 runs.append(_Run(start, end, group, step))
-            (start, end), group, step = span, self.groups[i], n
-        if group is not None:
-            runs.append(_Run(start, end, group, step))
         _spread(_copy, copies, len(self.data))
         return runs
 

@@ -374,6 +374,30 @@ def test_hyperparameters_are_checked_and_nothing_is_taken(make, wrong, match):
     make([p], lr=1)
 
 
+@pytest.mark.parametrize(
+    "make", [lambda ps: optim.Adam(ps, weight_decay=0.1), lambda ps: optim.SGD(ps, 0.1, momentum=0.9)]
+)
+def test_pieces_and_threads_change_no_bit(make, monkeypatch):
+    shapes, before = [(40, 7), (9,), (50, 6), (1,)], mg.get_num_threads()
+    results = set()
+    try:
+        for threads, piece in [(1, 10**6), (1, 37), (2, 37), (3, 64)]:
+            monkeypatch.setattr(optim, "_PIECE", piece)
+            monkeypatch.setattr(optim, "_SPREAD", 100)
+            mg.set_num_threads(threads)
+            rng = np.random.default_rng(0)
+            ps = parameters(rng, np.float32, shapes)
+            optimizer = make([{"params": ps[:2]}, {"params": ps[2:], "lr": 0.01}])
+            for step in range(3):
+                for i, p in enumerate(ps):
+                    p.grad = None if (step, i) == (1, 1) else rng.standard_normal(p.shape)
+                optimizer.step()
+            results.add(b"".join(p.data.tobytes() for p in ps))
+    finally:
+        mg.set_num_threads(before)
+    assert len(results) == 1
+
+
 def test_defaults_are_the_fields():
     adam = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0}
     sgd = {"lr": 0.5, "momentum": 0, "dampening": 0, "nesterov": False, "weight_decay": 0}
