@@ -9,6 +9,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import nn
+from minigrad.kernels import memory
 from models import AttentionStack, FCStack
 
 rng = np.random.default_rng(5)
@@ -280,6 +281,7 @@ def test_checkpoint_saves_memory():
 
     def peak(wrap):
         gc.collect()
+        memory.give_back()
         tracemalloc.start()
         h = x
         for layer in layers:

@@ -119,8 +119,8 @@ def _pull(
 ) -> np.ndarray:
     """The gradient of some rows, written to `out` where it is given."""
     of_row = g[:, None] if g.ndim else g
-    gz: np.ndarray = np.multiply(softmax, of_row, out=out)
-    gz.reshape(-1)[places] -= (1 - smoothing) * g
+    gz: np.ndarray = np.multiply(softmax, of_row, out=empty(softmax.shape, softmax) if out is None else out)
+    gz.reshape(-1)[places] -= g if not smoothing else (1 - smoothing) * g  # rows are contiguous: this is a view
     if smoothing:
         gz -= (smoothing / softmax.shape[-1]) * of_row
     return gz

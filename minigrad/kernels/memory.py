@@ -75,3 +75,8 @@ def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
         buffer = _buffers.new(size)
     array: np.ndarray = np.ndarray(shape, dtype, buffer, _buffers.starts.get(id(buffer), 0))
     return array
+
+
+def give_back() -> None:
+    """Let go of the free memory that this thread keeps."""
+    _buffers.drop_free()

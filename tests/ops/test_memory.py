@@ -63,6 +63,7 @@ HOLDERS = {
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_what_anybody_can_see_is_not(holder):
     x = large()
+    x.fill(1)
     place = address(x)
     held = HOLDERS[holder](x)
     del x
