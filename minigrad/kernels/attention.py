@@ -12,7 +12,7 @@ import numpy as np
 
 from minigrad.kernels import attention_blockwise as blockwise
 from minigrad.kernels.memory import empty
-from minigrad.kernels.pieces import Cut, cut_batch
+from minigrad.kernels.pieces import Cut, cut_batch, is_little
 from minigrad.kernels.softmax import is_calm, normalised_exp
 
 Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | blockwise.Residual
@@ -84,10 +84,13 @@ def forward(
 
 def _cut(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: np.ndarray | None) -> Cut | None:
     """How to cut a large batch; None for a small one, and where operands have batches or dtypes of their own."""
+    work = q.size * k.shape[-2]
+    if is_little(work):
+        return None
     alike = q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and q.dtype == k.dtype == v.dtype
     if not alike or (bias is not None and bias.dtype != q.dtype):
         return None
-    return cut_batch(q.shape[:-2], 2, q.size * k.shape[-2])
+    return cut_batch(q.shape[:-2], 2, work)
 
 
 def _attend(

@@ -13,7 +13,7 @@ import numpy as np
 
 from minigrad.kernels.linear import rows, sums_of_rows
 from minigrad.kernels.memory import empty
-from minigrad.kernels.pieces import cut, each
+from minigrad.kernels.pieces import is_little, over_rows
 from minigrad.kernels.softmax import CALM
 
 # A logit takes about as long as so many multiplications of a matrix product.
@@ -33,22 +33,22 @@ def forward(
     logits: np.ndarray, labels: np.ndarray, counted: np.ndarray | None, smoothing: float
 ) -> tuple[np.ndarray, Residual]:
     """The loss of every row, 0 where it does not count. logits: (..., classes); labels, counted: (...)."""
-    pieces, work = cut(labels.shape, logits.size * _COST), logits.size * _COST
+    leading, work = labels.shape, logits.size * _COST
     logits, labels = rows(logits), labels.reshape(-1)
     if counted is not None:
         counted = counted.reshape(-1)
         labels = np.where(counted, labels, 0)
     places = labels + _starts(*logits.shape)
-    if pieces is None:
+    if is_little(work):
         losses, softmax = _losses(logits, labels, counted, smoothing)
         return losses, Residual(softmax, places, counted)
     softmax, losses = empty(logits.shape, logits), empty(labels.shape, logits)
 
-    def work_on(piece: slice) -> None:
-        some_counted = None if counted is None else counted[piece]
-        _losses(logits[piece], labels[piece], some_counted, smoothing, softmax[piece], losses[piece])
+    def work_on(some: slice) -> None:
+        counted_part = None if counted is None else counted[some]
+        _losses(logits[some], labels[some], counted_part, smoothing, softmax[some], losses[some])
 
-    each(work_on, pieces, work)
+    over_rows(work_on, leading, work)
     return losses, Residual(softmax, places, counted)
 
 
@@ -101,26 +101,23 @@ def backward(g: np.ndarray, residual: Residual, smoothing: float, leading: tuple
     softmax, places, counted = residual
     if counted is not None:
         g = np.where(counted, g, 0)
-    pieces = cut(leading, softmax.size * _COST)
-    if pieces is None:
-        return _pull(g, softmax, places, smoothing)
-    gz = empty(softmax.shape, softmax)
+    gz, work = empty(softmax.shape, softmax), softmax.size * _COST
+    if is_little(work):
+        return _pull(g, softmax, places, smoothing, gz)
 
-    def pull(piece: slice) -> None:
-        some_places = places[piece] - piece.start * softmax.shape[1]
-        _pull(g[piece] if g.ndim else g, softmax[piece], some_places, smoothing, gz[piece])
+    def pull(some: slice) -> None:
+        places_part = places[some] - (some.start or 0) * softmax.shape[1]
+        _pull(g[some] if g.ndim else g, softmax[some], places_part, smoothing, gz[some])
 
-    each(pull, pieces, softmax.size * _COST)
+    over_rows(pull, leading, work)
     return gz
 
 
-def _pull(
-    g: np.ndarray, softmax: np.ndarray, places: np.ndarray, smoothing: float, out: np.ndarray | None = None
-) -> np.ndarray:
-    """The gradient of some rows, written to `out` where it is given."""
+def _pull(g: np.ndarray, softmax: np.ndarray, places: np.ndarray, smoothing: float, gz: np.ndarray) -> np.ndarray:
+    """The gradient of some rows, written to gz, whose rows are contiguous."""
     of_row = g[:, None] if g.ndim else g
-    gz: np.ndarray = np.multiply(softmax, of_row, out=empty(softmax.shape, softmax) if out is None else out)
-    gz.reshape(-1)[places] -= g if not smoothing else (1 - smoothing) * g  # rows are contiguous: this is a view
+    np.multiply(softmax, of_row, out=gz)
+    gz.reshape(-1)[places] -= g if not smoothing else (1 - smoothing) * g
     if smoothing:
         gz -= (smoothing / softmax.shape[-1]) * of_row
     return gz

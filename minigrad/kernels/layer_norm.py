@@ -8,7 +8,7 @@ import numpy as np
 
 from minigrad.kernels.linear import rows, sum_of_rows, total
 from minigrad.kernels.memory import empty
-from minigrad.kernels.pieces import cut, each
+from minigrad.kernels.pieces import is_little, over_rows
 
 Residual = tuple[np.ndarray, np.ndarray]
 
@@ -20,16 +20,16 @@ def forward(
     x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float
 ) -> tuple[np.ndarray, Residual]:
     """The output, and (normalised x, 1 / deviation) for the way back."""
-    pieces = cut(x.shape[:-1], x.size * _COST) if _alike(x, weight, bias) else None
-    if pieces is None:
+    work = x.size * _COST
+    if is_little(work) or not _alike(x, weight, bias):
         normal, inverse, y = _normalise(x, weight, bias, eps)
         return y, (normal, inverse)
     x_rows = rows(x)
     normal, y, inverse = empty(x_rows.shape, x), empty(x_rows.shape, x), empty((len(x_rows), 1), x)
-    each(
-        lambda piece: _normalise(x_rows[piece], weight, bias, eps, normal[piece], inverse[piece], y[piece]),
-        pieces,
-        x.size * _COST,
+    over_rows(
+        lambda some: _normalise(x_rows[some], weight, bias, eps, normal[some], inverse[some], y[some]),
+        x.shape[:-1],
+        work,
     )
     return y.reshape(x.shape), (normal.reshape(x.shape), inverse.reshape((*x.shape[:-1], 1)))
 
@@ -75,16 +75,16 @@ def backward(
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, weight and bias."""
     normal, inverse = residual
-    pieces = cut(x.shape[:-1], x.size * _COST) if _alike(x, g, normal, weight) else None
-    if pieces is None:
+    work = x.size * _COST
+    if is_little(work) or not _alike(x, g, normal, weight):
         return _pull(g, normal, inverse, wanted, weight)
     g, normal, inverse = rows(g), rows(normal), rows(inverse)
     gx = empty(g.shape, g) if wanted[0] else None
 
-    def pull(piece: slice) -> tuple[np.ndarray | None, ...]:
-        return _pull(g[piece], normal[piece], inverse[piece], wanted, weight, None if gx is None else gx[piece])
+    def pull(some: slice) -> tuple[np.ndarray | None, ...]:
+        return _pull(g[some], normal[some], inverse[some], wanted, weight, None if gx is None else gx[some])
 
-    _, gweights, gbiases = zip(*each(pull, pieces, x.size * _COST))
+    _, gweights, gbiases = zip(*over_rows(pull, x.shape[:-1], work))
     return None if gx is None else gx.reshape(x.shape), total(gweights), total(gbiases)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.kernels.memory import empty
-from minigrad.kernels.pieces import cut, each
+from minigrad.kernels.memory import empty, empty_like
+from minigrad.kernels.pieces import is_little, over_rows
 
 
 def rows(x: np.ndarray) -> np.ndarray:
@@ -35,25 +35,19 @@ def sums_of_rows(x: np.ndarray) -> np.ndarray:
 
 
 def forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
-    x_rows, work = rows(x), x.size * weight.shape[-1]
-    pieces = cut(x.shape[:-1], work) if x.dtype == weight.dtype else None
-    if pieces is None:
-        y = _affine(x_rows, weight, bias, relu)
+    x_rows, work = rows(x), x.size * weight.shape[1]
+    if is_little(work) or x.dtype is not weight.dtype or (bias is not None and bias.dtype is not x.dtype):
+        y = _finished(x_rows @ weight, bias, relu)
     else:
         y = empty((len(x_rows), weight.shape[1]), x_rows)
-        each(lambda piece: _affine(x_rows[piece], weight, bias, relu, y[piece]), pieces, work)
+        over_rows(lambda some: _finished(np.matmul(x_rows[some], weight, out=y[some]), bias, relu), x.shape[:-1], work)
     return y if x.ndim == 2 else y.reshape(x.shape[:-1] + y.shape[1:])
 
 
-def _affine(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bool, out: np.ndarray | None = None
-) -> np.ndarray:
-    """rows(x) @ weight + bias, written to `out` where it is given."""
-    if out is None and x.dtype == weight.dtype:
-        out = empty((len(x), weight.shape[1]), x)
-    y: np.ndarray = np.matmul(x, weight, out=out)
+def _finished(y: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
+    """y + bias, or its positive part, in place if y's dtype allows it."""
     if bias is not None:
-        y = np.add(y, bias, out=y if bias.dtype == y.dtype else None)
+        y = np.add(y, bias, out=y if bias.dtype is y.dtype else None)
     if relu:
         np.maximum(y, y.dtype.type(0), out=y)
     return y
@@ -63,19 +57,19 @@ def backward(
     g: np.ndarray, y: np.ndarray | None, wanted: Sequence[bool], x: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, weight and bias; y: the output if negative parts were cut off, else None."""
-    g, x_rows, work = rows(g), rows(x), x.size * weight.shape[-1]
-    y = None if y is None else rows(y)
-    pieces = cut(x.shape[:-1], work) if g.dtype == x.dtype == weight.dtype else None
-    if pieces is None:
-        gx, gweight, gbias = _pull(g, y, wanted, x_rows, weight)
+    g, x_rows, work = rows(g), rows(x), x.size * weight.shape[1]
+    if y is not None:
+        y = rows(y)
+    if is_little(work) or g.dtype is not x.dtype or weight.dtype is not x.dtype:
+        gx, gweight, gbias = _pull(g, y, wanted, x_rows, weight, None)
     else:
         gx = empty(x_rows.shape, g) if wanted[0] else None
 
-        def pull(piece: slice) -> tuple[np.ndarray | None, ...]:
-            y_piece, gx_piece = (None if t is None else t[piece] for t in (y, gx))
-            return _pull(g[piece], y_piece, wanted, x_rows[piece], weight, gx_piece)
+        def pull(some: slice) -> tuple[np.ndarray | None, ...]:
+            y_part, gx_part = (None if t is None else t[some] for t in (y, gx))
+            return _pull(g[some], y_part, wanted, x_rows[some], weight, gx_part)
 
-        _, gweights, gbiases = zip(*each(pull, pieces, 2 * work))
+        _, gweights, gbiases = zip(*over_rows(pull, x.shape[:-1], 2 * work))
         gweight, gbias = total(gweights), total(gbiases)
     return None if gx is None else gx.reshape(x.shape), gweight, gbias
 
@@ -86,13 +80,11 @@ def _pull(
     wanted: Sequence[bool],
     x: np.ndarray,
     weight: np.ndarray,
-    out: np.ndarray | None = None,
+    out: np.ndarray | None,
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients that come through some rows; that of x written to `out` where it is given."""
     if y is not None:
-        g = np.multiply(g, y > 0, out=empty(g.shape, g))
-    if out is None and wanted[0]:
-        out = empty(x.shape, g)
+        g = np.multiply(g, y > 0, out=empty_like(g))
     return (
         np.matmul(g, weight.T, out=out) if wanted[0] else None,
         x.T @ g if wanted[1] else None,

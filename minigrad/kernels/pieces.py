@@ -81,6 +81,17 @@ def cut_batch(batch: tuple[int, ...], last: int, multiplications: int) -> Cut | 
     return None
 
 
+def is_little(multiplications: int) -> bool:
+    """Whether work is too little to be cut."""
+    return multiplications < LEAST
+
+
+def over_rows(work: Callable[[slice], T], leading: tuple[int, ...], multiplications: int) -> list[T]:
+    """work(rows) for each piece of them; the results in their order."""
+    pieces = cut(leading, multiplications)
+    return [work(slice(None))] if pieces is None else each(work, pieces, multiplications)
+
+
 def each(work: Callable[[Any], T], pieces: list[Any], multiplications: int) -> list[T]:
     """work(piece) for each, in threads where that pays; the results in their order."""
     results: list[Any] = [None] * len(pieces)

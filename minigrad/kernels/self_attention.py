@@ -60,7 +60,9 @@ def backward(
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
     gqkv, gbias = to_projections(g, residual, wanted[4], keys, heads, scale)
-    gx, gweights, _ = linear.backward(gqkv, None, (wanted[0], any(wanted[1:4]), False), x, residual.weights)
+    gx, gweights, _ = linear.backward(
+        gqkv, None, (wanted[0], wanted[1] or wanted[2] or wanted[3], False), x, residual.weights
+    )
     if gweights is None:
         return gx, None, None, None, gbias
     return gx, gweights[:, :keys], gweights[:, keys : 2 * keys], gweights[:, 2 * keys :], gbias
