@@ -44,9 +44,9 @@ class Section:
 
 
 def _work(step: Step) -> int:
-    if step.function is np.matmul:
+    if step.function in (np.matmul, np.dot):
         a, b = (x.shape for x in step.args)
-        return int(math.prod(a) * b[-1])
+        return int(math.prod(a) * (b[-1] if len(b) > 1 else 1))
     return ELEMENT * max((math.prod(place.shape) for place in places_in(step.args)), default=0)
 
 

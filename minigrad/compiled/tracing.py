@@ -358,8 +358,14 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
         function(*real, **real_kwargs)
         recorder.note(function, *args, **kwargs)
         return None
-    if kwargs.get("out") is not None:
-        raise UntraceableError("only ufuncs are followed into given arrays")
+    kwargs = {key: x for key, x in kwargs.items() if key != "out" or x is not None}
+    out = kwargs.get("out")
+    if out is not None:
+        if function not in _WITH_OUT or not isinstance(out, Traced):
+            raise UntraceableError("only ufuncs and products are followed into given arrays")
+        function(*real, **real_kwargs)
+        recorder.note(function, *args, **kwargs)
+        return out
     result = function(*real, **real_kwargs)
     if function in (np.empty, np.empty_like):
         return recorder.new(result)

@@ -1,11 +1,14 @@
-"""x @ weight + bias, and perhaps its positive part, as one matrix product over all leading axes."""
+"""x @ weight + bias, and perhaps its positive part, as one matrix product over all leading axes.
+
+Matrices are multiplied by np.dot, which takes half a microsecond less than np.matmul to get to BLAS.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +18,8 @@ from minigrad.kernels.pieces import is_little, over_rows
 
 def rows(x: np.ndarray) -> np.ndarray:
     """All axes but the last as one: (..., n) -> (product of the others, n)."""
-    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    shape = x.shape
+    return x if len(shape) == 2 else x.reshape(math.prod(shape[:-1]), shape[-1])
 
 
 @functools.lru_cache(maxsize=64)
@@ -34,14 +38,23 @@ def sums_of_rows(x: np.ndarray) -> np.ndarray:
     return sums[..., None]
 
 
-def forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
+class Residual(NamedTuple):
+    """What the way back needs, as matrices: x, and the output if negative parts were cut off (else None)."""
+
+    x: np.ndarray
+    y: np.ndarray | None
+
+
+def forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bool) -> tuple[np.ndarray, Residual]:
+    """The output (..., n_out), and what the way back needs."""
     x_rows, work = rows(x), x.size * weight.shape[1]
     if is_little(work) or x.dtype is not weight.dtype or (bias is not None and bias.dtype is not x.dtype):
-        y = _finished(x_rows @ weight, bias, relu)
+        y = _finished(np.dot(x_rows, weight), bias, relu)
     else:
         y = empty((len(x_rows), weight.shape[1]), x_rows)
-        over_rows(lambda some: _finished(np.matmul(x_rows[some], weight, out=y[some]), bias, relu), x.shape[:-1], work)
-    return y if x.ndim == 2 else y.reshape(x.shape[:-1] + y.shape[1:])
+        over_rows(lambda some: _finished(np.dot(x_rows[some], weight, out=y[some]), bias, relu), x.shape[:-1], work)
+    residual = Residual(x_rows, y if relu else None)
+    return y if x.ndim == 2 else y.reshape(x.shape[:-1] + y.shape[1:]), residual
 
 
 def _finished(y: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
@@ -54,24 +67,25 @@ def _finished(y: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
 
 
 def backward(
-    g: np.ndarray, y: np.ndarray | None, wanted: Sequence[bool], x: np.ndarray, weight: np.ndarray
+    g: np.ndarray, residual: Residual, wanted: Sequence[bool], weight: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:
-    """The gradients of x, weight and bias; y: the output if negative parts were cut off, else None."""
-    g, x_rows, work = rows(g), rows(x), x.size * weight.shape[1]
-    if y is not None:
-        y = rows(y)
+    """The gradients of x, weight and bias."""
+    (x, y), leading, work = residual, g.shape[:-1], residual.x.size * weight.shape[1]
+    g = rows(g)
     if is_little(work) or g.dtype is not x.dtype or weight.dtype is not x.dtype:
-        gx, gweight, gbias = _pull(g, y, wanted, x_rows, weight, None)
+        gx, gweight, gbias = _pull(g, y, wanted, x, weight, None)
     else:
-        gx = empty(x_rows.shape, g) if wanted[0] else None
+        gx = empty(x.shape, g) if wanted[0] else None
 
         def pull(some: slice) -> tuple[np.ndarray | None, ...]:
             y_part, gx_part = (None if t is None else t[some] for t in (y, gx))
-            return _pull(g[some], y_part, wanted, x_rows[some], weight, gx_part)
+            return _pull(g[some], y_part, wanted, x[some], weight, gx_part)
 
-        _, gweights, gbiases = zip(*over_rows(pull, x.shape[:-1], 2 * work))
+        _, gweights, gbiases = zip(*over_rows(pull, leading, 2 * work))
         gweight, gbias = total(gweights), total(gbiases)
-    return None if gx is None else gx.reshape(x.shape), gweight, gbias
+    if gx is not None and len(leading) != 1:
+        gx = gx.reshape(leading + x.shape[1:])
+    return gx, gweight, gbias
 
 
 def _pull(
@@ -86,8 +100,8 @@ def _pull(
     if y is not None:
         g = np.multiply(g, y > 0, out=empty_like(g))
     return (
-        np.matmul(g, weight.T, out=out) if wanted[0] else None,
-        x.T @ g if wanted[1] else None,
+        np.dot(g, weight.T, out=out) if wanted[0] else None,
+        np.dot(x.T, g) if wanted[1] else None,
         sum_of_rows(g) if wanted[2] else None,
     )
 

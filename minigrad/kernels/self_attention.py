@@ -19,6 +19,7 @@ from minigrad.kernels.memory import empty
 class Residual(NamedTuple):
     """What the way back needs."""
 
+    projection: linear.Residual
     weights: np.ndarray  # wq, wk and wv side by side, (dim, heads * (2 key_dim + value_dim))
     attention: attention.Residual
 
@@ -48,21 +49,20 @@ def forward(
 ) -> tuple[np.ndarray, Residual]:
     """The output (..., n, heads * value_dim), and what the way back needs."""
     weights = np.concatenate((wq, wk, wv), 1)
-    projected = rows(linear.forward(x, weights, None, False))
-    q, k, v = _split(projected, x.shape[:-1], heads, wq.shape[1])
+    projected, projection = linear.forward(x, weights, None, False)
+    q, k, v = _split(rows(projected), x.shape[:-1], heads, wq.shape[1])
     y = empty((*x.shape[:-1], wv.shape[1]), q)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(rows(y), x.shape[:-1], heads))
-    return y, Residual(weights, residual)
+    return y, Residual(projection, weights, residual)
 
 
 def backward(
-    g: np.ndarray, residual: Residual, wanted: Sequence[bool], x: np.ndarray, keys: int, heads: int, scale: float
+    g: np.ndarray, residual: Residual, wanted: Sequence[bool], keys: int, heads: int, scale: float
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
     gqkv, gbias = to_projections(g, residual, wanted[4], keys, heads, scale)
-    gx, gweights, _ = linear.backward(
-        gqkv, None, (wanted[0], wanted[1] or wanted[2] or wanted[3], False), x, residual.weights
-    )
+    wanted_here = (wanted[0], wanted[1] or wanted[2] or wanted[3], False)
+    gx, gweights, _ = linear.backward(gqkv, residual.projection, wanted_here, residual.weights)
     if gweights is None:
         return gx, None, None, None, gbias
     return gx, gweights[:, :keys], gweights[:, keys : 2 * keys], gweights[:, 2 * keys :], gbias
@@ -71,10 +71,10 @@ def backward(
 def to_projections(
     g: np.ndarray, residual: Residual, bias_wanted: bool, keys: int, heads: int, scale: float
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The gradients of q, k and v side by side, (vectors, width), and of the bias; arguments as for backward."""
+    """The gradients of q, k and v side by side, (..., n, width), and of the bias; arguments as for backward."""
     leading = g.shape[:-1]
-    gqkv = empty((rows(g).shape[0], residual.weights.shape[1]), g)
-    out = _split(gqkv, leading, heads, keys)
+    gqkv = empty((*leading, residual.weights.shape[1]), g)
+    out = _split(rows(gqkv), leading, heads, keys)
     g = _heads(rows(g), leading, heads)
     *_, gbias = attention.backward(g, residual.attention, (True, True, True, bias_wanted), scale, out=out)
     return gqkv, gbias

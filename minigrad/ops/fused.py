@@ -210,7 +210,7 @@ def _linear_reference(x: Array, weight: Array, bias: Array = None, activation: s
 def _linear_backward(
     g: Array, residual: Any, wanted: Sequence[bool], x: Array, weight: Array, *arguments: Any
 ) -> tuple[Array | None, ...]:
-    return linear_kernel.backward(g, residual, wanted, x, weight)
+    return linear_kernel.backward(g, residual, wanted, weight)
 
 
 @fused(backward=_linear_backward, reference=_linear_reference, differentiable=["x", "weight", "bias"])
@@ -232,8 +232,7 @@ def linear(x: Array, weight: Array, bias: Array = None, activation: str | None =
         )
     if activation not in (None, "relu"):
         raise ValueError(f'linear: the activation is None or "relu", not {activation!r}: apply others to the result')
-    y = linear_kernel.forward(x, weight, bias, activation == "relu")
-    return y, y if activation == "relu" else None
+    return linear_kernel.forward(x, weight, bias, activation == "relu")
 
 
 # --- layer normalisation -----------------------------------------------------------------------------------------
@@ -391,7 +390,7 @@ def _self_attention_backward(
     bias: Array,
     scale: float | None,
 ) -> tuple[Array | None, ...]:
-    return self_attention_kernel.backward(g, residual, wanted, x, wq.shape[1], heads, _scale_per_head(wq, heads, scale))
+    return self_attention_kernel.backward(g, residual, wanted, wq.shape[1], heads, _scale_per_head(wq, heads, scale))
 
 
 def _scale_per_head(wq: Array, heads: int, scale: float | None) -> float:

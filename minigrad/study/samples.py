@@ -302,7 +302,7 @@ def _embedding(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.nd
 
 
 def _self_attention(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.ndarray] | None:
-    x, wq, _, _, heads, _, bias, scale = at.call.arguments
+    _, wq, _, _, heads, _, bias, scale = at.call.arguments
     _, _, residual = at.saved
     keys = wq.shape[1]
     scale = (keys / heads) ** -0.5 if scale is None else scale
@@ -310,8 +310,8 @@ def _self_attention(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, 
     if each is None:
         return None
     gqkv, gbias = self_attention_kernel.to_projections(g, residual, 6 in at.call.tracked, keys, heads, scale)
-    gx = np.reshape(gqkv @ residual.weights.T, x.shape)
-    weights = np.matmul(each.swapaxes(1, 2), vectors(gqkv.reshape(*x.shape[:-1], gqkv.shape[1]), at.place))
+    gx = _times(gqkv, residual.weights.T)
+    weights = np.matmul(each.swapaxes(1, 2), vectors(gqkv, at.place))
     found = {0: gx, 1: weights[..., :keys], 2: weights[..., keys : 2 * keys], 3: weights[..., 2 * keys :]}
     if gbias is None or 6 not in shared:
         return {**found, 6: gbias}
