@@ -33,6 +33,9 @@ SLACK = 12.0
 # Where |q| |k| says that no score is further from 0 than this, no maximum is needed: 2^48 is far from overflow.
 CALM = 48.0
 
+# Bytes; also of the widest vector.
+CACHE_LINE = 64
+
 
 @functools.cache
 def second_level_cache() -> int:
@@ -47,11 +50,21 @@ def second_level_cache() -> int:
 def block_side(itemsize: int) -> int:
     """How many queries, and how many keys, a block has.
 
-    Two blocks, the weights and their gradients, fill half of the second-level cache; BLAS packs one of them into
-    another quarter, and rows of q, k, v and g need the rest. Square ones load the fewest rows for their size. It is a
-    multiple of the widest vector; below 128 the calls would cost more than they compute.
+    Two blocks, the weights and their gradients, fill three fifths of the second-level cache; rows of q, k, v and g and
+    what products add to need the rest. Square ones load the fewest rows for their size. It is a multiple of the widest
+    vector and of the rows that BLAS computes at a time; below 144 the calls would cost more than they compute.
     """
-    return max(128, math.isqrt(second_level_cache() // 4 // itemsize) // 16 * 16)
+    return max(144, math.isqrt(second_level_cache() * 3 // 10 // itemsize) // 48 * 48)
+
+
+@functools.cache
+def has_avx512() -> bool:
+    """Whether NumPy found AVX-512 here: exp2 has a version for that alone."""
+    try:
+        target: str = np.lib.introspect.opt_func_info("^exp2$", "float32")["exp2"]["ff"]["current"]
+    except (AttributeError, KeyError):  # an older NumPy, or one that does not choose at run time
+        return False
+    return not target.startswith("base")
 
 
 class Base(NamedTuple):
@@ -62,16 +75,19 @@ class Base(NamedTuple):
     log_of_base: float
 
 
-@functools.cache
 def fastest_base() -> Base:
-    """2 where this NumPy has vector instructions for it (on AVX-512, twice as fast as e); else e."""
-    try:
-        vectorised = not np.lib.introspect.opt_func_info("^exp2$", "float32")["exp2"]["ff"]["current"].startswith(
-            "base"
-        )
-    except (AttributeError, KeyError):  # an older NumPy, or one that does not choose at run time
-        vectorised = False
-    return Base(np.exp2, np.log2, math.log(2)) if vectorised else Base(np.exp, np.log, 1.0)
+    """2 where this NumPy has vector instructions for it (AVX-512: twice as fast as e); else e."""
+    return Base(np.exp2, np.log2, math.log(2)) if has_avx512() else Base(np.exp, np.log, 1.0)
+
+
+def small_product() -> int:
+    """Up to how many multiplications a product is a small one to BLAS, which takes its operands where they are.
+
+    OpenBLAS packs those of larger ones first and adds to the output: that takes a third of the time where the inner
+    dimension, or the output, is no wider than a head. It has such kernels for AVX-512; elsewhere 0: small products gain
+    nothing.
+    """
+    return 10**6 if has_avx512() else 0
 
 
 def _blocks(n: int, size: int) -> list[slice]:
@@ -152,26 +168,36 @@ class Call:
         return np.where(self.looked_at[row][:, None], x, x.dtype.type(0))
 
 
-def _extended(x: np.ndarray) -> np.ndarray:
-    """[x, 1]"""
-    extended = np.ones((x.shape[0], x.shape[1] + 1), x.dtype)
-    extended[:, :-1] = x
-    return extended
+def _aligned(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
+    """An array whose every row begins with a cache line: a vector that crosses one is read twice."""
+    line = CACHE_LINE // dtype.itemsize
+    padded = -(-columns // line) * line
+    size = rows * padded * dtype.itemsize
+    buffer = np.empty(size + CACHE_LINE, np.uint8)
+    start = -buffer.ctypes.data % CACHE_LINE
+    return buffer[start : start + size].view(dtype).reshape(rows, padded)[:, :columns]
 
 
-def _transposed(x: np.ndarray, blocks: list[slice]) -> list[np.ndarray]:
-    """[x, 1]^T in blocks, each contiguous: turned around once, and not by every product."""
-    return [np.ascontiguousarray(_extended(x[block]).T) for block in blocks]
+def _shaped(buffer: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    return buffer[: rows * columns].reshape(rows, columns)
+
+
+def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """a b, in strips of rows that are small products; a multiple of the 12 rows that BLAS computes at a time."""
+    rows = small_product() // max(1, b.size) // 12 * 12
+    strips = len(a) // rows if rows else 0
+    whole = strips * rows
+    if strips:
+        np.matmul(a[:whole].reshape(strips, rows, -1), b, out=out[:whole].reshape(strips, rows, -1))
+    if whole < len(a):
+        np.matmul(a[whole:], b, out=out[whole:])
+    return out
 
 
 def _longest(x: np.ndarray) -> float:
     """The greatest norm of any row."""
     with np.errstate(over="ignore", invalid="ignore"):
         return math.sqrt(np.vecdot(x, x).max(initial=0))
-
-
-def _shaped(buffer: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    return buffer[: rows * columns].reshape(rows, columns)
 
 
 class Workspace:
@@ -181,16 +207,28 @@ class Workspace:
         self.call = call
         n_queries, n_keys = call.block
         wider = max(call.k.shape[-1], call.v.shape[-1]) + 1
-        self._q = np.empty((n_queries, call.k.shape[-1] + 1), call.inner)
-        self._scores = np.empty(n_queries * n_keys, call.inner)
+        self._q = _aligned(n_queries, call.k.shape[-1] + 1, call.inner)
+        self._scores = _aligned(1, n_queries * n_keys, call.inner)[0]
         self._total = np.empty(n_queries * wider, call.inner)
         self._product = np.empty(max(call.block) * wider, call.inner)
+        self.kt = self.transposed(call.k.shape[-1])
+
+    def transposed(self, dim: int) -> list[np.ndarray]:
+        """Room for [x, 1]^T in blocks: turned around once, and not by every product."""
+        blocks = [_aligned(dim + 1, block.stop - block.start, self.call.inner) for block in self.call.key_blocks]
+        for block in blocks:
+            block[-1] = 1
+        return blocks
+
+    def transpose(self, x: np.ndarray, blocks: list[np.ndarray]) -> None:
+        for block, keys in zip(blocks, self.call.key_blocks):
+            block[:-1] = x[keys].T
 
     def load(self, row: Index) -> None:
         """Turn to this row of the batch."""
         self.row = row
         k = self.call.of_row(self.call.k, row)
-        self.kt = _transposed(k, self.call.key_blocks)
+        self.transpose(k, self.kt)
         self.longest_key = _longest(k)
 
     def queries(self, queries: slice) -> np.ndarray:
@@ -206,7 +244,7 @@ class Workspace:
     def scores(self, q: np.ndarray, queries: slice, i: int, mask: np.ndarray | None) -> np.ndarray:
         """scale q k^T + bias - shift for key block i; -inf under the mask."""
         call, kt = self.call, self.kt[i]
-        scores = np.matmul(q, kt, out=_shaped(self._scores, len(q), kt.shape[1]))
+        scores = _multiply(q, kt, _shaped(self._scores, len(q), kt.shape[1]))
         if call.bias is not None:
             scores += _block(call.bias[self.row], queries, call.key_blocks[i]) / call.base.log_of_base
         if mask is not None:
@@ -219,7 +257,7 @@ class Workspace:
         return total
 
     def add_product(self, total: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-        total += np.matmul(a, b, out=_shaped(self._product, len(a), b.shape[1]))
+        total += _multiply(a, b, _shaped(self._product, len(a), b.shape[1]))
 
 
 # --- forward -----------------------------------------------------------------------------------------------------
@@ -250,9 +288,11 @@ def forward(
 
     def work(units: Iterator[tuple[Index, int]]) -> None:
         space = Workspace(call)
+        v = _aligned(call.v.shape[-2], call.v.shape[-1] + 1, call.inner)
+        v[:, -1] = 1
         for row, part in units:
             space.load(row)
-            v = _extended(call.of_row(call.v, row))
+            v[:, :-1] = call.of_row(call.v, row)
             for queries in call.query_blocks[part::parts]:
                 _attend(space, v, queries, y[row][queries], logsumexp[row][queries])
 
@@ -300,13 +340,15 @@ class BackwardSpace(Workspace):
 
     def __init__(self, call: Call):
         super().__init__(call)
-        self._g = np.empty((call.block[0], call.v.shape[-1] + 1), call.inner)
-        self._gscores = np.empty_like(self._scores)
+        self._g = _aligned(call.block[0], call.v.shape[-1] + 1, call.inner)
+        self._gscores = _aligned(1, self._scores.size, call.inner)[0]
+        self.k = _aligned(call.k.shape[-2], call.k.shape[-1], call.inner)
+        self.vt = self.transposed(call.v.shape[-1])
 
     def load(self, row: Index) -> None:
         super().load(row)
-        self.k = self.call.of_row(self.call.k, row)
-        self.vt = _transposed(self.call.of_row(self.call.v, row), self.call.key_blocks)
+        self.k[...] = self.call.of_row(self.call.k, row)
+        self.transpose(self.call.of_row(self.call.v, row), self.vt)
 
     def cotangent(self, g: np.ndarray, y: np.ndarray) -> np.ndarray:
         """[g, -D]."""
@@ -317,7 +359,7 @@ class BackwardSpace(Workspace):
 
     def score_gradients(self, g: np.ndarray, i: int, weights: np.ndarray) -> np.ndarray:
         """weights * (g v^T - D) for key block i."""
-        gscores = np.matmul(g, self.vt[i], out=_shaped(self._gscores, *weights.shape))
+        gscores = _multiply(g, self.vt[i], _shaped(self._gscores, *weights.shape))
         gscores *= weights
         return gscores
 
