@@ -47,14 +47,17 @@ def second_level_cache() -> int:
         return 2**20
 
 
-def block_side(itemsize: int) -> int:
+def block_shape(itemsize: int) -> tuple[int, int]:
     """How many queries, and how many keys, a block has.
 
-    Two blocks, the weights and their gradients, fill three fifths of the second-level cache; rows of q, k, v and g and
-    what products add to need the rest. Square ones load the fewest rows for their size. It is a multiple of the widest
-    vector and of the rows that BLAS computes at a time; below 144 the calls would cost more than they compute.
+    Two blocks, the weights and their gradients, fill three fifths of the second-level cache; the block's rows of q, k,
+    v and g and their gradients need the rest. Those of the keys come from further away for every block, so it is
+    taller than wide. Both are multiples of the widest vector and of the rows that BLAS computes at a time; with fewer
+    than 144 the calls would cost more than they compute.
     """
-    return max(144, math.isqrt(second_level_cache() * 3 // 10 // itemsize) // 48 * 48)
+    scores = second_level_cache() * 3 // 10 // itemsize
+    keys = max(144, math.isqrt(scores * 3 // 5) // 48 * 48)
+    return max(144, scores // keys // 48 * 48), keys
 
 
 @functools.cache
@@ -130,9 +133,9 @@ class Call:
         # Keys that nobody may look at and queries that may look at nothing count as 0: NaN may stand there.
         self.looking = None if mask is None else np.broadcast_to(mask.any(-1), (*batch, mask.shape[-2]))
         self.looked_at = None if mask is None else np.broadcast_to(mask.any(-2), (*batch, mask.shape[-1]))
-        side = block_side(self.inner.itemsize)
-        self.query_blocks, self.key_blocks = _blocks(q.shape[-2], side), _blocks(k.shape[-2], side)
-        self.block = min(q.shape[-2], side), min(k.shape[-2], side)  # the largest
+        queries, keys = block_shape(self.inner.itemsize)
+        self.query_blocks, self.key_blocks = _blocks(q.shape[-2], queries), _blocks(k.shape[-2], keys)
+        self.block = min(q.shape[-2], queries), min(k.shape[-2], keys)  # the largest
 
     def rows(self) -> list[Index]:
         return list(np.ndindex(self.batch))

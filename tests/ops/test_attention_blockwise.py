@@ -33,7 +33,7 @@ def threads(request):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Many blocks in little time, none of them a divisor of the shapes below."""
-    monkeypatch.setattr(blockwise, "block_side", lambda itemsize: 6)
+    monkeypatch.setattr(blockwise, "block_shape", lambda itemsize: (6, 6))
 
 
 @pytest.fixture
