@@ -402,7 +402,23 @@ def test_several_users_threads_at_once(threads):
                 np.testing.assert_allclose(g, g_expected, atol=1e-13)
 
 
-def test_blocks_of_real_size():
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.usefixtures("always_blockwise")
+def test_products_in_strips(dtype, threads, monkeypatch):
+    """Blocks of which each product has whole strips of rows and some rows more."""
+    monkeypatch.setattr(blockwise, "block_shape", lambda itemsize: (30, 17))
+    monkeypatch.setattr(blockwise, "small_product", lambda: 2000)
+    q, k, v = (normal(2, n, d, seed=i, dtype=dtype) for i, (n, d) in enumerate([(70, 4), (50, 4), (50, 3)]))
+    mask = np.tri(70, 50, -4, dtype=bool)
+    y, grads = run(lambda *xs: mg.attention(*xs, mask=mask), q, k, v)
+    expected, expected_grads = run(lambda *xs: mg.attention.reference(*xs, mask=mask), q, k, v)
+    for x, expected_x in zip((y, *grads), (expected, *expected_grads)):
+        np.testing.assert_allclose(x, expected_x, rtol=10 * TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("limit", [0, 10**6])
+def test_blocks_of_real_size(limit, monkeypatch):
+    monkeypatch.setattr(blockwise, "small_product", lambda: limit)
     q, k, v = (normal(2, n, 16, seed=i, dtype=np.float32) for i, n in enumerate([1100, 3000, 3000]))
     mask = np.tri(1100, 3000, 1900, dtype=bool)
     assert plain.is_long(q, k)
