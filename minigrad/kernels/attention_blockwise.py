@@ -148,10 +148,16 @@ class Call:
         """Where this row's gradients of q, k, v and bias stand."""
         return row, row, row, self.bias_index(row)
 
-    def parts(self, groups: int) -> int:
-        """Into how many parts the queries are cut so that the threads get equally much of these groups of rows."""
+    def parts(self, groups: int, rounds: int) -> int:
+        """Into how many parts the queries are cut so that each thread gets equally many units, and at least `rounds`.
+
+        More than one: threads are not equally fast, and at the end they wait for the last unit.
+        """
         threads = get_num_threads()
-        wanted = 1 if groups >= 4 * threads else threads // math.gcd(groups, threads)
+        if threads == 1 or not 0 < groups < 8 * threads:
+            return 1
+        step = threads // math.gcd(groups, threads)
+        wanted = math.ceil(rounds * threads / groups / step) * step
         return min(wanted, len(self.query_blocks))
 
     def visible(self, row: Index, queries: slice) -> Iterator[tuple[int, slice, np.ndarray | None]]:
@@ -208,6 +214,7 @@ class Workspace:
 
     def __init__(self, call: Call):
         self.call = call
+        self.row: Index = (-1,)  # none yet
         n_queries, n_keys = call.block
         wider = max(call.k.shape[-1], call.v.shape[-1]) + 1
         self._q = _aligned(n_queries, call.k.shape[-1] + 1, call.inner)
@@ -287,15 +294,16 @@ def forward(
     call = Call(q, k, v, mask, bias, scale)
     y = np.empty((*call.batch, q.shape[-2], v.shape[-1]), call.dtype) if out is None else out
     logsumexp = np.empty(y.shape[:-1], call.inner)
-    parts = call.parts(math.prod(call.batch))
+    parts = call.parts(math.prod(call.batch), 16)
 
     def work(units: Iterator[tuple[Index, int]]) -> None:
         space = Workspace(call)
         v = _aligned(call.v.shape[-2], call.v.shape[-1] + 1, call.inner)
         v[:, -1] = 1
         for row, part in units:
-            space.load(row)
-            v[:, :-1] = call.of_row(call.v, row)
+            if row != space.row:
+                space.load(row)
+                v[:, :-1] = call.of_row(call.v, row)
             for queries in call.query_blocks[part::parts]:
                 _attend(space, v, queries, y[row][queries], logsumexp[row][queries])
 
@@ -396,7 +404,7 @@ def backward(
     """The gradients of q, k, v and bias; those of q, k and v written to `out` where it holds arrays."""
     call, y, logsumexp = residual
     groups = list(_rows_by_bias(call).values()) if wanted[3] else [[row] for row in call.rows()]
-    parts = call.parts(len(groups))
+    parts = call.parts(len(groups), 3)  # few: each has sums of its own
     shapes = (call.q.shape, call.k.shape, call.v.shape, call.bias_shape)
     meeting = (1, parts, parts, parts if call.bias_shape[-2] == 1 else 1)
     sums = [
@@ -408,7 +416,8 @@ def backward(
         space = BackwardSpace(call)
         for rows, part in units:
             for row in rows:
-                space.load(row)
+                if row != space.row:
+                    space.load(row)
                 into = _Into(*(s.of(part)[index] if s else None for s, index in zip(sums, call.indices(row))))
                 for queries in call.query_blocks[part::parts]:
                     _pull(space, queries, g[row][queries], y[row][queries], logsumexp[row][queries], into)
