@@ -236,8 +236,8 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
 
     The first call with arguments of new shapes or dtypes runs eagerly and records every NumPy call of the forward and
     the backward pass, with all memory planned; later ones run the list of these calls, and are bit-equal to eager runs.
-    Gradients are added to `.grad` of all leaves; the optimizer's step stays outside. Where batches are large, each thread
-    (set_num_threads) takes some of the examples through both passes.
+    Gradients are added to `.grad` of all leaves; the optimizer's step stays outside. Where batches are large, each
+    thread (set_num_threads) takes some of the examples through both passes.
 
     Arguments: arrays, tensors and nests of them, which enter the function as Tensors, and anything else, which is part
     of what is recorded (a call with another number records anew). So is everything else that the function uses: train
