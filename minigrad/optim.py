@@ -30,6 +30,7 @@ _owners: weakref.WeakValueDictionary[int, Optimizer] = weakref.WeakValueDictiona
 # An update reads and writes some six arrays; in pieces of this many elements they stay in a core's level-2 cache.
 _PIECE = 32768
 _SPREAD = 8 * _PIECE  # below that, threads would hardly be awake before the work is done
+_SPREAD_PIECE = 4 * _PIECE  # threads take turns to start calls, and wait for each other unless calls are long
 
 
 @dataclass(slots=True)
@@ -127,17 +128,16 @@ class Optimizer:
         """Update every parameter that has a gradient."""
         for flat in self._flats:
             runs = flat.runs()
+            size = _PIECE if len(flat.data) < _SPREAD else _SPREAD_PIECE
             pieces = [
-                (slice(low, min(low + _PIECE, run.end)), run)
-                for run in runs
-                for low in range(run.start, run.end, _PIECE)
+                (slice(low, min(low + size, run.end)), run) for run in runs for low in range(run.start, run.end, size)
             ]
             _spread(functools.partial(self._update_pieces, flat), pieces, len(flat.data))
             for run in runs:
                 note_write(flat.data[run.start : run.end])
 
     def _update_pieces(self, flat: _Flat, pieces: Iterator[tuple[slice, _Run]]) -> None:
-        room = np.empty(min(len(flat.data), _PIECE), flat.data.dtype)
+        room = np.empty(min(len(flat.data), _SPREAD_PIECE), flat.data.dtype)
         for piece, run in pieces:
             states = [state[piece] for state in flat.states.values()]
             scratch = room[: piece.stop - piece.start]

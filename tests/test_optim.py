@@ -383,6 +383,7 @@ def test_pieces_and_threads_change_no_bit(make, monkeypatch):
     try:
         for threads, piece in [(1, 10**6), (1, 37), (2, 37), (3, 64)]:
             monkeypatch.setattr(optim, "_PIECE", piece)
+            monkeypatch.setattr(optim, "_SPREAD_PIECE", piece)
             monkeypatch.setattr(optim, "_SPREAD", 100)
             mg.set_num_threads(threads)
             rng = np.random.default_rng(0)
