@@ -22,8 +22,8 @@ T = TypeVar("T")
 # threads of its own, which then wait actively and stand in the way of minigrad's for some 30 ms.
 LEAST = 2**18
 
-# From this many on, each piece has its thread: a tenth of a millisecond, where waking one takes a tenth of that.
-WIDE = 2**22
+# From this many on, each piece has its thread: a twentieth of a millisecond, where waking one takes a fifth of that.
+WIDE = 2**21
 
 
 class _Here(threading.local):
