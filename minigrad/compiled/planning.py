@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from minigrad.compiled.lanes import Section, places_in
 from minigrad.compiled.steps import Memory, Place, Step
+from minigrad.kernels.memory import ALIGNMENT
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 _END = 2**62  # a moment after all steps
 
 Lifetimes = dict[Memory, tuple[int, int]]  # the moments of the first and of the last use

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from minigrad.compiled.lanes import Section, arranged, places_in
-from minigrad.compiled.planning import ALIGNMENT, plan_memory
+from minigrad.compiled.planning import plan_memory
 from minigrad.compiled.steps import ChangedError, Place, Step, map_nested
 from minigrad.compiled.tracing import Recorder
+from minigrad.kernels.memory import ALIGNMENT
 from minigrad.kernels.pieces import WIDE
 from minigrad.threads import spread
 

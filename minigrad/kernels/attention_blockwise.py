@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minigrad.kernels.memory import ALIGNMENT
 from minigrad.threads import get_num_threads, spread
 
 Index = tuple[int, ...]
@@ -32,9 +33,6 @@ SLACK = 12.0
 
 # Where |q| |k| says that no score is further from 0 than this, no maximum is needed: 2^48 is far from overflow.
 CALM = 48.0
-
-# Bytes; also of the widest vector.
-CACHE_LINE = 64
 
 
 @functools.cache
@@ -179,11 +177,11 @@ class Call:
 
 def _aligned(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
     """An array whose every row begins with a cache line: a vector that crosses one is read twice."""
-    line = CACHE_LINE // dtype.itemsize
+    line = ALIGNMENT // dtype.itemsize
     padded = -(-columns // line) * line
     size = rows * padded * dtype.itemsize
-    buffer = np.empty(size + CACHE_LINE, np.uint8)
-    start = -buffer.ctypes.data % CACHE_LINE
+    buffer = np.empty(size + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
     return buffer[start : start + size].view(dtype).reshape(rows, padded)[:, :columns]
 
 

@@ -13,7 +13,7 @@ import threading
 import numpy as np
 
 SMALLEST = 2**16  # bytes; the C library itself keeps smaller blocks
-KEPT = 2**28  # bytes that a thread keeps at most; more than a training step of a few million parameters needs
+KEPT = 2**26  # bytes that a thread may keep in any case; beyond that, twice as many as were in use at once
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 
@@ -27,6 +27,7 @@ class _Buffers(threading.local):
         self.of_size: dict[int, list[np.ndarray]] = {}
         self.starts: dict[int, int] = {}
         self.bytes = 0
+        self.most_in_use = 0
 
     def free(self, size: int) -> np.ndarray | None:
         buffers = self.of_size.get(size, ())
@@ -36,21 +37,33 @@ class _Buffers(threading.local):
         return None
 
     def new(self, size: int) -> np.ndarray:
-        if self.bytes + size > KEPT:
-            self.drop_free()
+        if self.bytes + size > max(KEPT, 2 * self.most_in_use):
+            self.most_in_use = max(self.most_in_use, self.in_use() + size)
+            if self.bytes + size > max(KEPT, 2 * self.most_in_use):
+                self.drop_free()
         buffer = np.empty(size + ALIGNMENT, np.uint8)
-        if self.bytes + size <= KEPT:
-            self.of_size.setdefault(size, []).append(buffer)
-            self.starts[id(buffer)] = -buffer.ctypes.data % ALIGNMENT
-            self.bytes += size
+        self.of_size.setdefault(size, []).append(buffer)
+        self.starts[id(buffer)] = -buffer.ctypes.data % ALIGNMENT
+        self.bytes += size
         return buffer
 
+    def in_use(self) -> int:
+        """Bytes of the buffers that are not free."""
+        return sum(
+            size
+            for size, buffers in self.of_size.items()
+            for i in range(len(buffers))
+            if sys.getrefcount(buffers[i]) != _REFERENCES
+        )
+
     def drop_free(self) -> None:
-        for size, buffers in self.of_size.items():
+        for size, buffers in list(self.of_size.items()):
             for i in reversed(range(len(buffers))):
                 if sys.getrefcount(buffers[i]) == _REFERENCES:
                     del self.starts[id(buffers[i])], buffers[i]
                     self.bytes -= size
+            if not buffers:
+                del self.of_size[size]
 
 
 def _references_of_a_free_one() -> int:
@@ -73,7 +86,7 @@ def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
     buffer = _buffers.free(size)
     if buffer is None:
         buffer = _buffers.new(size)
-    array: np.ndarray = np.ndarray(shape, dtype, buffer, _buffers.starts.get(id(buffer), 0))
+    array: np.ndarray = np.ndarray(shape, dtype, buffer, _buffers.starts[id(buffer)])
     return array
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.kernels import memory
-from minigrad.kernels.memory import KEPT, SMALLEST, empty
+from minigrad.kernels.memory import SMALLEST, empty
 
 LIKE = np.zeros(1, np.float32)
 
@@ -88,18 +88,39 @@ def test_outputs_saved_for_the_way_back_and_gradients_are_kept():
     np.testing.assert_array_equal(first, 3.0 * (x.data > 0))
 
 
-def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(memory, "KEPT", 10 * 4 * SMALLEST)
-    held = [large() for _ in range(25)]
-    assert memory._buffers.bytes <= memory.KEPT
-    assert len({address(x) for x in held}) == 25
+def test_what_is_kept_is_twice_what_was_in_use(monkeypatch):
+    monkeypatch.setattr(memory, "KEPT", 0)
+    buffers = memory._buffers
+    held = [large() for _ in range(5)]
+    assert len({address(x) for x in held}) == 5
+    most = buffers.most_in_use
+    assert most == buffers.bytes == 5 * 4 * SMALLEST
     held.clear()
     for n in range(50):  # sizes that never come again
         large(SMALLEST + n)
-    assert memory._buffers.bytes <= memory.KEPT
-    kept = sum(len(buffers) for buffers in memory._buffers.of_size.values())
-    assert kept == len(memory._buffers.starts) <= 10
-    assert KEPT > 2**20
+        assert buffers.bytes <= 2 * most
+    assert sum(len(some) for some in buffers.of_size.values()) == len(buffers.starts) < 10
+    memory.give_back()
+    assert (buffers.bytes, buffers.of_size, buffers.starts) == (0, {}, {})
+
+
+def test_a_step_that_is_repeated_asks_for_nothing_new(monkeypatch):
+    monkeypatch.setattr(memory, "KEPT", 0)
+    rng = np.random.default_rng(0)
+    w = [mg.tensor(rng.standard_normal((64, 64)).astype(np.float32), requires_grad=True) for _ in range(4)]
+    batches = [rng.standard_normal((n, 64)).astype(np.float32) for n in (400, 500)]
+
+    def step(x):
+        for weight in w:
+            weight.grad = None
+            x = mg.linear(x, weight, activation="relu")
+        (x * x).sum().backward()
+
+    for x in batches * 2:
+        step(x)
+    monkeypatch.setattr(memory._Buffers, "new", None)
+    for x in batches * 3:
+        step(x)
 
 
 def test_threads_never_share():
