@@ -192,7 +192,7 @@ def spread(work: Callable[[Iterator[T]], None], units: Sequence[T], threads: int
     it runs in the calling thread alone. An exception in any thread ends the work of all, and is raised here; NumPy's
     error state is the caller's. threads: at most so many; 1 only holds BLAS.
     """
-    if len(units) < 2 or _here.inside or get_num_threads() < 2:
+    if (len(units) < 2 and threads is None) or _here.inside or get_num_threads() < 2:
         work(iter(units))
         return
     helpers = _threads.enter(min(len(units), threads or get_num_threads()))

@@ -460,7 +460,14 @@ def test_long_sequences_block_by_block(monkeypatch):
     monkeypatch.setattr(kernel, "LONG_ROW", 4)
     layer = SelfAttention(8, heads=2, rng=np.random.default_rng(0))
     batches = [[normal(2, 9, 8, seed=s, dtype=np.float32)] for s in range(4)]
-    compare(lambda x: (layer(x) ** 2).sum(), layer.parameters(), batches)
+    calls = []
+
+    def loss(x):
+        calls.append(x.shape)
+        return (layer(x) ** 2).sum()
+
+    compare(loss, layer.parameters(), batches)
+    assert len(calls) == len(batches) + 1  # eager ones, and one that is recorded
 
 
 def test_what_an_op_computes_unseen_is_not_taken_for_a_constant():
@@ -477,3 +484,128 @@ def test_what_an_op_computes_unseen_is_not_taken_for_a_constant():
     w = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
     signs = [[np.array(s)] for s in ([1.0, 1, 1], [-1.0, -1, -1], [1.0, -1, 1], [-1.0, 1, 1])]
     compare(lambda s: (descending(w * s) * [1.0, 10.0, 100.0]).sum(), [w], signs)
+
+
+# --- less usual functions ----------------------------------------------------------------------------------------
+
+
+@mg.op
+def _centred(x):
+    y = x * 1.0
+    y -= y[:1]
+    return y
+
+
+_centred.rule(x=lambda g: g)
+
+
+def test_a_write_that_reads_elsewhere_in_its_memory_is_not_cut(in_lanes):
+    w = mg.tensor(normal(4, 4), requires_grad=True)
+    compare(lambda x: (_centred(mg.linear(x, w)) ** 2).sum(), [w], [[normal(7, 4, seed=s)] for s in range(4)])
+    assert max(in_lanes) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_section_of_one_lane_has_one_thread_of_blas(dtype, in_lanes):
+    """One example, whose rows and whose heads are cut, so that lanes come one after the other."""
+    ws = [mg.tensor(0.1 * normal(128, 128, seed=s, dtype=dtype), requires_grad=True) for s in range(4)]
+    labels = np.arange(400)[None] % 128
+
+    def loss(x):
+        return nn.cross_entropy(mg.linear(mg.self_attention(x, *ws[:3], heads=2), ws[3]), labels)
+
+    compare(loss, ws, [[normal(1, 400, 128, seed=s, dtype=dtype)] for s in range(3)])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_means_of_halves_do_not_overflow(dtype):
+    w = mg.tensor(np.ones(2000, dtype), requires_grad=True)
+    compare(lambda x: mg.mean(w * x), [w], [[np.full(2000, 40 + s, dtype)] for s in range(3)])
+
+
+def test_one_tensor_in_two_places():
+    a, b = (mg.tensor(x, requires_grad=True) for x in ([1.0, 2.0], [3.0, 4.0]))
+    for loss, calls in (
+        (lambda x, y: (x * y * y).sum(), [(a, a), (a, b), (b, b), (b, a), (a, a)]),
+        (lambda x: (x * a * a).sum(), [(a,), (b,), (a,), (b,)]),
+        (lambda x: (x * a * a).sum(), [(b,), (a,), (b,)]),
+    ):
+        compiled = mg.compile(loss)
+        for args in calls:
+            expected = []
+            loss(*args).backward()
+            for t in (a, b):
+                expected.append(t.grad)
+                t.grad = None
+            compiled(*args)
+            for t, g in zip((a, b), expected):
+                assert_equal_bits(t.grad, g)
+                t.grad = None
+
+
+def test_a_checkpointed_call_that_draws_makes_the_same_draws_again():
+    w = mg.tensor(np.ones(16), requires_grad=True)
+    dropout = nn.Dropout(0.5)
+    mg.seed(0)
+    compare(lambda x: mg.checkpoint(lambda h: dropout(h * x))(w).sum(), [w], [[np.ones(16)] for _ in range(4)])
+
+
+@pytest.mark.parametrize("expression", [lambda h: (h > 0) * h, lambda h: h * (h > 0), lambda h: ~(h > 0) * h])
+def test_comparisons_on_either_side(expression):
+    w = mg.tensor(normal(5), requires_grad=True)
+    compare(lambda x: expression(w * x).sum(), [w], [[normal(5, seed=s)] for s in range(3)])
+
+
+def test_an_array_made_unseen_is_no_constant():
+    @mg.op
+    def middle(x):
+        y = np.zeros(5, np.float32)
+        part = y[1:4]
+        part += x
+        return y * x.sum()
+
+    middle.rule(x=lambda g, x: (g[1:4] * x.sum()) + (g[1:4] * x).sum())
+    w = mg.tensor(normal(3, dtype=np.float32), requires_grad=True)
+    compare(lambda x: (middle(w * x) ** 2).sum(), [w], [[normal(3, seed=s, dtype=np.float32)] for s in range(3)])
+
+
+def test_draws_keep_their_order(in_lanes):
+    rng = np.random.default_rng(0)
+
+    @mg.op
+    def shaken(x, rng):
+        return x + np.asarray(rng.random(x.shape)) * np.sort(np.asarray(x), 0)
+
+    shaken.rule(x=lambda g: g)
+    w = mg.tensor(normal(4, 4), requires_grad=True)
+    dropout = nn.Dropout(0.5, rng=rng)
+
+    def loss(x):
+        h = shaken(mg.linear(x, w), rng)
+        return (h * dropout(x)).sum()
+
+    states = []
+    for compiled in (None, mg.compile(loss)):
+        rng.bit_generator.state = np.random.default_rng(1).bit_generator.state
+        values = []
+        for s in range(4):
+            x = normal(6, 4, seed=s)
+            values.append((loss(mg.tensor(x)) if compiled is None else compiled(x)).item())
+        states.append((values, rng.bit_generator.state))
+    assert states[0] == states[1]
+
+
+def test_labels_made_in_lanes_are_checked_as_they_are_eagerly(in_lanes):
+    w = mg.tensor(normal(4, 5), requires_grad=True)
+
+    def loss(x, labels):
+        h = mg.linear(x, w)
+        return nn.cross_entropy(h, (labels[:, None] + (h.detach() > 1e9) * 1)[:, 0])
+
+    compiled = mg.compile(loss)
+    for label in (0, 1):
+        compiled(normal(6, 4), np.full(6, label))
+    for label in (77, -3):
+        with pytest.raises(IndexError, match=f"label {label} is out of range"):
+            compiled(normal(6, 4), np.full(6, label))
+    compiled(normal(6, 4), np.full(6, 2))

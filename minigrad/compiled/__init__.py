@@ -22,9 +22,9 @@ import numpy as np
 from minigrad.compiled.program import Program, Workspace
 from minigrad.compiled.steps import ChangedError, UntraceableError
 from minigrad.compiled.tracing import Recorder, Traced, real_of
-from minigrad.engine import ON, Node, backward_pass, is_leaf, observers, own, owner_of, state
+from minigrad.engine import ON, Node, backward_pass, is_leaf, leaf, observers, own, owner_of, state
 from minigrad.kernels.pieces import following
-from minigrad.op import watching
+from minigrad.op import Op, watching
 from minigrad.tensor import Tensor, wrap
 from minigrad.threads import get_num_threads
 from minigrad.trees import flatten
@@ -57,9 +57,12 @@ class Compiled:
         if self._failures.get(key, 0) >= _TRIES:
             return self._run_eagerly(put_back(leaves))
         recorded = self._programs.get(key)
+        nodes = [x._node for x in leaves if isinstance(x, Tensor) and x._node is not None]
+        if len(set(nodes)) < len(nodes) or any(node.notes is not None and node.notes.hooks for node in nodes):
+            return self._run_eagerly(put_back(leaves))
         if recorded is None or not recorded.fits():
             return self._record(key, leaves, put_back)
-        if recorded.is_hooked(leaves):
+        if recorded.is_hooked(leaves) or recorded.holds_any(nodes):
             return self._run_eagerly(put_back(leaves))
         self._programs.move_to_end(key)
         recorded.runs += 1
@@ -67,7 +70,7 @@ class Compiled:
             if self._check_every and recorded.runs % self._check_every == 0:
                 return self._run_checked(recorded, leaves, put_back)
             return recorded.run(leaves)
-        except ChangedError:
+        except (ChangedError, IndexError, ValueError):  # the latter two: an eager run says what is wrong
             self._failures[key] = self._failures.get(key, 0) + 1
             del self._programs[key]
             return self._run_eagerly(put_back(leaves))
@@ -90,12 +93,16 @@ class Compiled:
     def _record(self, key: Any, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
         recorder = Recorder()
         inputs = [np.array(x._array, order="K") if isinstance(x, Tensor) else None for x in leaves]
-        stand_ins = [x if a is None else wrap(Traced(a, recorder), x._node) for x, a in zip(leaves, inputs)]
+        # Arguments have nodes of their own: the function may hold the same tensor besides.
+        nodes_of = {x._node: leaf(x) for x in leaves if isinstance(x, Tensor) and x._node is not None}
+        stand_ins = [
+            x if a is None else wrap(Traced(a, recorder), nodes_of.get(x._node)) for x, a in zip(leaves, inputs)
+        ]
         try:
             with watching(recorder), following(recorder.follow):
                 loss = self._loss(put_back(stand_ins))
                 assert loss._node is not None
-                nodes = _leaf_nodes(loss._node)
+                nodes = _leaf_nodes(loss._node, draws=bool(recorder.generators))
                 recorder.turn_back()
                 one = np.ones(loss.shape, loss.dtype)
                 found = backward_pass([(loss._node, one)], inputs=set(nodes))
@@ -103,12 +110,15 @@ class Compiled:
             self._failures[key] = _TRIES
             recorder.rewind()
             return self._run_eagerly(put_back(leaves))
-        value, gradients = loss._array, [(node, found[node]) for node in nodes if node in found]
+        given = {stand_in: node for node, stand_in in nodes_of.items()}
+        value, gradients = loss._array, [(given.get(node, node), found[node]) for node in nodes if node in found]
+        held = {node for node in nodes if node not in given}
         del loss, found, stand_ins
         result = np.array(real_of(value))
         for node, g in gradients:
             _add_gradient(node, real_of(g))
-        self._programs[key] = _Recorded(recorder, leaves, inputs, value, gradients, self._workspace)
+        if held.isdisjoint(nodes_of):
+            self._programs[key] = _Recorded(recorder, leaves, inputs, value, gradients, self._workspace)
         if len(self._programs) > self._cache:
             self._programs.popitem(last=False)
         return wrap(result, None)
@@ -118,7 +128,7 @@ class Compiled:
         with recorded.program.same_draws():
             loss = self._loss(put_back(leaves))
             assert loss._node is not None
-            nodes = _leaf_nodes(loss._node)
+            nodes = _leaf_nodes(loss._node, draws=False)
             found = backward_pass([(loss._node, np.ones(loss.shape, loss.dtype))], inputs=set(nodes))
         value, gradients = recorded.compute(leaves)
         differences = [] if np.array_equal(value, loss._array, equal_nan=True) else [f"loss {value} against {loss:.9g}"]
@@ -152,6 +162,7 @@ class _Recorded:
         self._places = [i for i, x in enumerate(inputs) if x is not None]
         arguments = {x._node: i for i, x in enumerate(leaves) if isinstance(x, Tensor) and x._node is not None}
         self._targets: list[Node | int] = [arguments.get(node, node) for node, _ in gradients]
+        self._held = {node for node in self._targets if isinstance(node, Node)}
         self._parameters = []
         for node in self._targets:
             if isinstance(node, Node):
@@ -169,6 +180,10 @@ class _Recorded:
             if owner is None or owner._node is not node or owner._array is not array:
                 return False
         return True
+
+    def holds_any(self, nodes: Sequence[Node]) -> bool:
+        """Whether an argument is a tensor that the function also uses by itself: the two gradients are one sum then."""
+        return not self._held.isdisjoint(nodes)
 
     def _nodes(self, leaves: list[Any]) -> list[Node]:
         return [leaves[target]._node if isinstance(target, int) else target for target in self._targets]
@@ -206,13 +221,18 @@ def _signature(x: Any) -> Any:
     return type(x), x
 
 
-def _leaf_nodes(root: Node) -> list[Node]:
-    """The leaves that lead to the root; UntraceableError if a tensor on the way has a hook or keeps its gradient."""
+def _leaf_nodes(root: Node, draws: bool) -> list[Node]:
+    """The leaves that lead to the root; UntraceableError if a tensor on the way has a hook or keeps its gradient.
+
+    And if a checkpointed call must make the draws of the forward pass again.
+    """
     seen, stack, leaves = {root}, [root], []
     while stack:
         node = stack.pop()
         if node.notes is not None and (node.notes.hooks or (node.notes.retain and not is_leaf(node))):
             raise UntraceableError("somebody watches a gradient")
+        if draws and node.op is not None and not isinstance(node.op, Op):
+            raise UntraceableError("a checkpointed call draws anew")
         if is_leaf(node):
             leaves.append(node)
         for edge in node.edges:

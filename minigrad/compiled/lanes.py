@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.compiled.steps import Memory, Place, Step, map_nested
+from minigrad.compiled.steps import Memory, Place, Step, generators_in, map_nested
 
 # Bytes. A step for which threads must meet, a sum over pieces mostly, is not left until the others have met as well if
 # it writes as much as this: until then, the pieces would take up more memory than another meeting is worth.
@@ -64,11 +64,13 @@ def arranged(steps: Sequence[Step], kept: Sequence[Memory]) -> list[Section]:
     """Each step in the earliest section in which all that it needs is there. kept: memories of the results."""
     sections = [Section()]
     accesses: defaultdict[Memory, list[Access]] = defaultdict(list)
-    first = 0
+    first = drawn = 0
     for step in steps:
         used = list(_used(step))
         at = max((_earliest(step.lane, use, accesses[use.place.memory]) for use in used), default=0)
         at = max(at, first)
+        if _draws(step):
+            at = drawn = max(at, drawn)  # in their order, whatever else they need
         if at > first and any(use.writes and use.extent[1] - use.extent[0] >= LARGE for use in used):
             first = at
         while len(sections) <= at:
@@ -93,6 +95,11 @@ def _used(step: Step) -> Iterator[_Use]:
     for x in (*step.args, *step.kwargs.values()):
         for place in places_in(x):
             yield _Use(place, x is written, _extent(place))
+
+
+def _draws(step: Step) -> bool:
+    function, *others = step.function, *step.args, *step.kwargs.values()
+    return isinstance(getattr(function, "__self__", None), np.random.Generator) or any(generators_in(others))
 
 
 def places_in(x: Any) -> Iterator[Place]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from minigrad.compiled.lanes import Section, arranged, places_in
 from minigrad.compiled.planning import plan_memory
-from minigrad.compiled.steps import ChangedError, Place, Step, map_nested
+from minigrad.compiled.steps import Place, Step, map_nested
 from minigrad.compiled.tracing import Recorder
 from minigrad.kernels.memory import ALIGNMENT
 from minigrad.kernels.pieces import WIDE
@@ -55,13 +55,13 @@ class Program:
         self.source, self._run_all = _generated(sections, arrays)
 
     def run(self, arguments: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The loss and the gradients, in memory that the next run overwrites. ChangedError leaves no draw done."""
+        """The loss and the gradients, in memory that the next run overwrites. An error leaves no draw done."""
         states = [generator.bit_generator.state for generator in self._generators]
         for place, argument in zip(self._inputs, arguments):
             place[...] = argument
         try:
             self._run_all()
-        except ChangedError:
+        except Exception:
             self._put_back(states)
             raise
         return self._loss, self._gradients
@@ -130,7 +130,7 @@ def _side_by_side(wide: bool, *lanes: Callable[[], None]) -> None:
         for lane in some:
             lane()
 
-    spread(run, lanes, threads=None if wide else 1)
+    spread(run, lanes, threads=len(lanes) if wide else 1)
 
 
 def _spelled(x: Any, names: dict[str, Any], known: dict[int, str]) -> str:

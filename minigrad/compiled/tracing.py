@@ -115,6 +115,9 @@ class Recorder:
             return False
         arrays = [x.array for x in operands if isinstance(x, Traced)]
         memories = [self.memory_of(x) for x in arrays]
+        *inputs, out = arrays
+        if any(np.may_share_memory(x, out) and not _same_place(x, out) for x in inputs):
+            return False  # a piece would read what another has written already
         return all(x.flags.c_contiguous for x in arrays) and any(m is not None and m.in_lanes for m in memories)
 
     def note_result(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], result: Any) -> Any:
@@ -141,7 +144,8 @@ class Recorder:
     # --- watching ops ---
 
     def forward(self, op: Op[Any], forward: Callable[..., Any], *values: Any) -> Any:
-        for generator in generators_in(values):
+        generators = list(generators_in(values))
+        for generator in generators:
             self.generators.setdefault(id(generator), (generator, dict(generator.bit_generator.state)))
         if self._looks_away:
             return forward(*values)
@@ -150,6 +154,8 @@ class Recorder:
             new = self.new(forward(generator, shape))
             self.note(generator.random, dtype=np.float32, out=new)
             return new
+        if generators:  # what it draws would be constants
+            return self.note_whole(forward, real_of(values), self._unseen(forward, values))
         return self._call(forward, values)
 
     def vjp(self, op: Op[Any], vjp: Callable[..., Any], node: Node, g: Array, recorded: bool) -> Sequence[Array]:
@@ -159,17 +165,21 @@ class Recorder:
         gradients: Sequence[Array] = self._call(pull, (node.saved, g))
         return gradients
 
+    def _unseen(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+        """The result on real arrays. What it hands to other ops would be taken for constant: they are not followed."""
+        self._looks_away = True
+        try:
+            return real_of(function(*real_of(values)))
+        finally:
+            self._looks_away = False
+
     def _call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         begun = len(self.steps)
         try:
             result = function(*map_arrays(lambda a: Traced(a, self), values))
         except UntraceableError:
             del self.steps[begun:]
-            self._looks_away = True  # what it computes unseen, and hands to other ops, would be taken for constant
-            try:
-                result = function(*real_of(values))
-            finally:
-                self._looks_away = False
+            result = self._unseen(function, values)
         if isinstance(result, (int, float)):  # of an op that returns a number, which its caller makes an array of
             result = np.asarray(result)
         if not any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in leaves_of(result)):
@@ -215,6 +225,8 @@ class Traced(NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        if any(isinstance(x, Tensor) for x in inputs):
+            return NotImplemented  # it is an op, which is Tensor's to call
         recorder, real = self.recorder, real_of(inputs)
         function = ufunc if method == "__call__" else getattr(ufunc, method)
         if method == "at":
@@ -222,9 +234,7 @@ class Traced(NDArrayOperatorsMixin):
             recorder.note(function, *inputs)
             return None
         if out is not None and not isinstance(out[0], Traced):
-            if out[0] is not inputs[0]:
-                raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
-            out = None  # a += b with a constant a, which nobody else holds
+            raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
         result = function(*real, **real_of(kwargs), **({} if out is None else {"out": real_of(out)}))
         if type(result) is tuple:
             raise UntraceableError(f"{ufunc} has several results")
@@ -390,11 +400,20 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
             recorder.note(reduce, args[0], **keywords, out=new)
             return new
     with_out = function in _WITH_OUT or (function in _TAKING and kwargs.get("mode", "raise") != "raise")
+    if function in (np.mean, np.ndarray.mean) and getattr(result, "dtype", None) == np.float16:
+        with_out = False  # it would sum in halves, and does so in float32 where it makes the result itself
     if with_out and not _is_view(result, real):
         new = recorder.new(np.asarray(result))
         recorder.note(function, *args, **kwargs, out=new)
         return new
     return recorder.note_result(function, args, kwargs, result)
+
+
+def _same_place(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.__array_interface__["data"][0] == b.__array_interface__["data"][0] and (a.shape, a.strides) == (
+        b.shape,
+        b.strides,
+    )
 
 
 def _is_view(result: Any, operands: Any) -> bool:

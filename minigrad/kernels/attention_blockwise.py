@@ -272,9 +272,14 @@ class Workspace:
 
 
 class Residual(NamedTuple):
-    """What the way back needs."""
+    """What the way back needs: the operands, the output and the logsumexp (in the call's base)."""
 
-    call: Call
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    mask: np.ndarray | None
+    bias: np.ndarray | None
+    scale: float
     y: np.ndarray
     logsumexp: np.ndarray
 
@@ -306,7 +311,7 @@ def forward(
                 _attend(space, v, queries, y[row][queries], logsumexp[row][queries])
 
     spread(work, list(itertools.product(call.rows(), range(parts))))
-    return y, Residual(call, y, logsumexp)
+    return y, Residual(q, k, v, mask, bias, scale, y, logsumexp)
 
 
 def _attend(space: Workspace, v: np.ndarray, queries: slice, y: np.ndarray, logsumexp: np.ndarray) -> None:
@@ -400,7 +405,8 @@ def backward(
     g: np.ndarray, residual: Residual, wanted: Sequence[bool], out: Sequence[np.ndarray | None] = (None, None, None)
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of q, k, v and bias; those of q, k and v written to `out` where it holds arrays."""
-    call, y, logsumexp = residual
+    q, k, v, mask, bias, scale, y, logsumexp = residual
+    call = Call(q, k, v, mask, bias, scale)
     groups = list(_rows_by_bias(call).values()) if wanted[3] else [[row] for row in call.rows()]
     parts = call.parts(len(groups), 3)  # few: each has sums of its own
     shapes = (call.q.shape, call.k.shape, call.v.shape, call.bias_shape)

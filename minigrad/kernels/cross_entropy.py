@@ -34,7 +34,7 @@ def forward(
 ) -> tuple[np.ndarray, Residual]:
     """The loss of every row, 0 where it does not count. logits: (..., classes); labels, counted: (...)."""
     leading, work = labels.shape, logits.size * _COST
-    logits, labels = rows(logits), labels.reshape(-1)
+    logits, labels = rows(logits), labels.reshape(-1).astype(np.intp, copy=False)
     if counted is not None:
         counted = counted.reshape(-1)
         labels = np.where(counted, labels, 0)

@@ -17,61 +17,63 @@ KEPT = 2**26  # bytes that a thread may keep in any case; beyond that, twice as 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 
 
-class _Buffers(threading.local):
-    """Each thread's buffers by their sizes, whether in use or free, and where in each the first aligned byte is.
+Buffer = tuple[np.ndarray, int]  # bytes, and the number of the first one that is aligned
 
-    A buffer is free when nobody but its list refers to it: every view of it does.
+
+class _Buffers(threading.local):
+    """Each thread's buffers by their sizes, whether in use or free.
+
+    A buffer is free when nobody but its tuple here refers to it: every view of it does. To look, one refers to it
+    oneself; so a signal handler that looks as well, just then, does not take it for free.
     """
 
     def __init__(self) -> None:
-        self.of_size: dict[int, list[np.ndarray]] = {}
-        self.starts: dict[int, int] = {}
+        self.of_size: dict[int, list[Buffer]] = {}
         self.bytes = 0
         self.most_in_use = 0
 
-    def free(self, size: int) -> np.ndarray | None:
-        buffers = self.of_size.get(size, ())
-        for i in range(len(buffers)):
-            if sys.getrefcount(buffers[i]) == _REFERENCES:
-                return buffers[i]
+    def free(self, size: int) -> Buffer | None:
+        for buffer, start in self.of_size.get(size, ()):
+            if sys.getrefcount(buffer) == _REFERENCES:
+                return buffer, start
         return None
 
-    def new(self, size: int) -> np.ndarray:
+    def new(self, size: int) -> Buffer:
         if self.bytes + size > max(KEPT, 2 * self.most_in_use):
             self.most_in_use = max(self.most_in_use, self.in_use() + size)
             if self.bytes + size > max(KEPT, 2 * self.most_in_use):
                 self.drop_free()
         buffer = np.empty(size + ALIGNMENT, np.uint8)
-        self.of_size.setdefault(size, []).append(buffer)
-        self.starts[id(buffer)] = -buffer.ctypes.data % ALIGNMENT
+        start = -buffer.ctypes.data % ALIGNMENT
+        self.of_size.setdefault(size, []).append((buffer, start))
         self.bytes += size
-        return buffer
+        return buffer, start
 
     def in_use(self) -> int:
         """Bytes of the buffers that are not free."""
         return sum(
             size
             for size, buffers in self.of_size.items()
-            for i in range(len(buffers))
-            if sys.getrefcount(buffers[i]) != _REFERENCES
+            for buffer, _ in buffers
+            if sys.getrefcount(buffer) != _REFERENCES
         )
 
     def drop_free(self) -> None:
-        for size, buffers in list(self.of_size.items()):
-            for i in reversed(range(len(buffers))):
-                if sys.getrefcount(buffers[i]) == _REFERENCES:
-                    del self.starts[id(buffers[i])], buffers[i]
-                    self.bytes -= size
-            if not buffers:
-                del self.of_size[size]
+        self.of_size = {
+            size: [(buffer, start) for buffer, start in buffers if sys.getrefcount(buffer) != _REFERENCES]
+            for size, buffers in self.of_size.items()
+        }
+        self.bytes = sum(size * len(buffers) for size, buffers in self.of_size.items())
 
 
-def _references_of_a_free_one() -> int:
-    buffers = [np.empty(1, np.uint8)]
-    return sys.getrefcount(buffers[0])
+def _references_while_looking() -> int:
+    """How often a free buffer is referred to while one looks."""
+    for buffer, _ in [(np.empty(1, np.uint8), 0)]:
+        count = sys.getrefcount(buffer)
+    return count
 
 
-_REFERENCES = _references_of_a_free_one()
+_REFERENCES = _references_while_looking()
 _buffers = _Buffers()
 
 
@@ -83,10 +85,8 @@ def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
     size = math.prod(shape) * dtype.itemsize
     if size < SMALLEST:
         return np.empty(shape, dtype)
-    buffer = _buffers.free(size)
-    if buffer is None:
-        buffer = _buffers.new(size)
-    array: np.ndarray = np.ndarray(shape, dtype, buffer, _buffers.starts[id(buffer)])
+    buffer, start = _buffers.free(size) or _buffers.new(size)
+    array: np.ndarray = np.ndarray(shape, dtype, buffer, start)
     return array
 
 

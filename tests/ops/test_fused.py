@@ -386,3 +386,10 @@ def test_layer_norm_linear_and_activations_are_torchs(torch):
 def test_no_label_is_ignored_by_default(label):
     with pytest.raises(IndexError, match=f"label {label}"):
         mg.cross_entropy(leaf(normal(2, 3)), [0, label])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint64, np.int64])
+def test_labels_of_any_integer_dtype(dtype):
+    logits = np.random.default_rng(0).standard_normal((3, 4))
+    expected = mg.grad(lambda z: mg.cross_entropy(z, np.array([0, 3, 1])))(logits)
+    np.testing.assert_array_equal(mg.grad(lambda z: mg.cross_entropy(z, np.array([0, 3, 1], dtype)))(logits), expected)
