@@ -1,9 +1,9 @@
 """A kernel's rows cut into pieces, one for each thread.
 
 Where they are cut follows from shapes and the number of threads alone, so sums over pieces are the same in every run. A
-batch with an example or more for each thread is cut between its examples, by every kernel at the same places: mg.compile
-then lets each thread go through all kernels with its own piece, and they meet once. (Of fewer examples, rows are cut,
-and in attention heads: then threads meet after every kernel.)
+batch with an example or more for each thread is cut between its examples, by every kernel at the same places, so that
+mg.compile lets each thread go through all kernels with its own piece, and they meet once. (Of fewer examples, rows are
+cut, and in attention heads: then threads meet after every kernel.)
 """
 
 from __future__ import annotations
