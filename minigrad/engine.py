@@ -309,6 +309,14 @@ def as_array(x: Any) -> Array:
     return np.asarray(x)
 
 
+def write(function: Callable[..., None], out: Array, *args: Any) -> None:
+    """function(out, *args), which writes to `out`, as its values ask for; a stand-in for an array sees to the call."""
+    if type(out) is np.ndarray:
+        function(out, *args)
+    else:
+        out.see_to_writing(function, args)
+
+
 def own(g: Array) -> np.ndarray:
     """A writable array that nobody else holds, whatever a rule returned (a view, a broadcast, somebody's operand)."""
     return np.array(g, order="C")

@@ -249,6 +249,11 @@ class Traced(NDArrayOperatorsMixin):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return _call_noted(self.recorder, function, args, kwargs)
 
+    def see_to_writing(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """See engine.write: one step, which looks at values whenever it runs."""
+        function(self.array, *real_of(args))
+        self.recorder.note(function, self, *args)
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(np.ndarray, name)
         if name.startswith("_") or not callable(method):

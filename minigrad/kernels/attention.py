@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.engine import write
 from minigrad.kernels import attention_blockwise as blockwise
 from minigrad.kernels.memory import empty
 from minigrad.kernels.pieces import Cut, cut_batch, is_little
@@ -109,17 +110,22 @@ def _attend(
         scores *= scores.dtype.type(scale)
     if bias is not None:
         scores = np.add(scores, bias, out=scores if bias.dtype == scores.dtype else None)
+    hiding = mask is not None or bias is not None or not scores.shape[-1]
+    write(_shift, scores, mask, hiding)
+    weights = normalised_exp(scores, -1, hiding)
+    return np.matmul(weights, v, out=out), weights
+
+
+def _shift(scores: np.ndarray, mask: np.ndarray | None, hiding: bool) -> None:
+    """-inf under the mask; and each row less its maximum, if e^scores would not be safe else."""
     calm = is_calm(scores)
     if mask is not None:
         np.copyto(scores, -np.inf, where=~mask)
-    hiding = mask is not None or bias is not None or not scores.shape[-1]
     if not calm:
         top = np.maximum.reduce(scores, -1, keepdims=True, initial=-np.inf if hiding else None)
         if hiding:
             top[top == -np.inf] = 0  # a row with nothing to attend to: its weights become 0
         scores -= top
-    weights = normalised_exp(scores, -1, hiding)
-    return np.matmul(weights, v, out=out), weights
 
 
 def backward(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minigrad.engine import write
 from minigrad.kernels.linear import rows, sums_of_rows
 from minigrad.kernels.memory import empty
 from minigrad.kernels.pieces import is_little, over_rows
@@ -73,24 +74,27 @@ def _losses(
     """
     if counted is not None:
         logits = np.where(counted[:, None], logits, 0)  # whatever stands there, NaN too, must not spread
-    at_label = logits.reshape(-1)[labels + _starts(*logits.shape)]
-    z = np.subtract(logits, at_label[:, None], out=z)
-    above_label = None
-    if not (z.size and z.dtype.itemsize >= 4 and np.maximum.reduce(z, None) < CALM):  # nor is NaN
-        top = np.maximum.reduce(logits, -1, initial=None if logits.size else -np.inf)
-        z, above_label = np.subtract(logits, top[:, None], out=z), top - at_label
+    places = labels + _starts(*logits.shape)
+    z = np.subtract(logits, logits.reshape(-1)[places][:, None], out=z)
+    write(_shift_further, z, logits)
+    at_label = z.reshape(-1)[places]
     mean = z.mean(-1) if smoothing else None
     np.exp(z, out=z)
     total = sums_of_rows(z)
     z /= total
     losses = np.log(total[:, 0], out=losses)
-    if above_label is not None:
-        losses += (1 - smoothing) * above_label
-    if mean is not None:
-        losses -= smoothing * mean
+    losses -= at_label if mean is None else (1 - smoothing) * at_label + smoothing * mean
     if counted is not None:
         losses *= counted
     return losses, z
+
+
+def _shift_further(z: np.ndarray, logits: np.ndarray) -> None:
+    """z = logits less the largest of each row, if e^z would not be safe else."""
+    if z.size and z.dtype.itemsize >= 4 and np.maximum.reduce(z, None) < CALM:  # which NaN is not
+        return
+    top = np.maximum.reduce(logits, -1, keepdims=True, initial=None if logits.size else -np.inf)
+    np.subtract(logits, top, out=z)
 
 
 def backward(g: np.ndarray, residual: Residual, smoothing: float, leading: tuple[int, ...]) -> np.ndarray:
