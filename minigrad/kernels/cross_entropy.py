@@ -75,7 +75,8 @@ def _losses(
     if counted is not None:
         logits = np.where(counted[:, None], logits, 0)  # whatever stands there, NaN too, must not spread
     places = labels + _starts(*logits.shape)
-    z = np.subtract(logits, logits.reshape(-1)[places][:, None], out=z)
+    at_label = np.maximum(logits.reshape(-1)[places], np.finfo(logits.dtype).min)  # -inf less -inf would warn
+    z = np.subtract(logits, at_label[:, None], out=z)
     write(_shift_further, z, logits)
     at_label = z.reshape(-1)[places]
     mean = z.mean(-1) if smoothing else None

@@ -393,3 +393,14 @@ def test_labels_of_any_integer_dtype(dtype):
     logits = np.random.default_rng(0).standard_normal((3, 4))
     expected = mg.grad(lambda z: mg.cross_entropy(z, np.array([0, 3, 1])))(logits)
     np.testing.assert_array_equal(mg.grad(lambda z: mg.cross_entropy(z, np.array([0, 3, 1], dtype)))(logits), expected)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_impossible_label_costs_infinity_without_a_warning(dtype):
+    z = mg.tensor(np.array([[-np.inf, 1, 2], [-np.inf, 1, 2]], dtype), requires_grad=True)
+    losses = mg.cross_entropy(z, [0, 2], reduction="none")
+    np.testing.assert_allclose(losses.data, [np.inf, np.log1p(np.exp(-1.0))], rtol=1e-6)
+    losses.sum().backward()
+    p = 1 / (1 + np.exp(1.0))
+    np.testing.assert_allclose(z.grad, [[-1, p, 1 - p], [0, p, -p]], rtol=1e-6, atol=1e-7)
