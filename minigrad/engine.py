@@ -35,11 +35,12 @@ ON, COMPLETE = 1, 2  # recording what rules need; recording every argument, the 
 
 
 class _State(threading.local):
-    """What each thread has for itself: how calls are recorded, and how many transforms are running."""
+    """What each thread has for itself: how calls are recorded, how many transforms are running, and who watches."""
 
     recording: int = ON  # 0: not at all
     mode: int = ON  # what recording is switched on to
     depth: int = 0
+    watchers: tuple[Any, ...] = ()  # of the ops' calls (minigrad.op.watching)
 
 
 state = _State()
@@ -85,19 +86,27 @@ class Call(NamedTuple):
 class Node:
     """One recorded call, or a leaf (op None, no edges), or a transform's input (op None, perhaps one edge).
 
-    levels has the bit 1 << k set when the node depends on an input of a running transform of depth k.
+    to: where its edges lead, one node or a tuple of nodes (one in a tuple would be another object for the garbage
+    collector, which goes over all that live). levels has the bit 1 << k set when the node depends on an input of a
+    running transform of depth k.
     """
 
-    __slots__ = ("__weakref__", "dtype", "edges", "levels", "notes", "op", "plan", "saved", "shape", "tick")
+    __slots__ = ("__weakref__", "dtype", "levels", "notes", "op", "plan", "saved", "shape", "tick", "to")
     op: Any
     plan: Any
     saved: Any
-    edges: tuple[Node, ...]
+    to: Node | tuple[Node, ...]
     levels: int
     shape: Any
     dtype: Any
     tick: int
     notes: Notes | None
+
+    @property
+    def edges(self) -> tuple[Node, ...]:
+        """The nodes of its operands."""
+        to = self.to
+        return to if type(to) is tuple else (to,)
 
 
 class OutputNode(Node):
@@ -113,7 +122,7 @@ def new_node(op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: in
     node.op = op
     node.plan = plan
     node.saved = saved
-    node.edges = edges
+    node.to = edges[0] if len(edges) == 1 else edges
     node.levels = levels
     node.shape = shape
     node.dtype = dtype
@@ -125,7 +134,7 @@ def new_node(op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: in
 def output_node(call: Node, index: int) -> OutputNode:
     node = OutputNode()
     node.op = node.plan = node.saved = node.notes = None
-    node.edges, node.levels = (call,), call.levels
+    node.to, node.levels = call, call.levels
     node.shape, node.dtype = call.shape[index], call.dtype[index]
     node.tick, node.index = next_tick(), index
     return node
@@ -145,7 +154,7 @@ def owner_of(leaf: Node) -> Any:
 
 
 def is_leaf(node: Node) -> bool:
-    return node.op is None and not node.edges and not node.levels
+    return node.op is None and not node.to and not node.levels
 
 
 def keep_call(node: Node, arguments: Sequence[Any], output: Any, tracked: tuple[int, ...]) -> None:
@@ -210,6 +219,7 @@ def backward_pass(
     found: dict[Node, Array] = {}
     kept: list[tuple[Node, Array, bool]] = []
     keep_graph = retain or recorded
+    direct = not (recorded or state.watchers)  # whether op.vjp would but pass on to the plan
     level, since = (transform.level, transform.since) if transform is not None else (0, 0)
     was_recording, state.recording = state.recording, state.mode if recorded else 0
     try:
@@ -227,7 +237,8 @@ def backward_pass(
                 if is_input:
                     found[node] = g
                     continue
-                edges, op = node.edges, node.op
+                to, op = node.to, node.op
+                edges = to if type(to) is tuple else (to,)
                 if op is not None:
                     if node.saved is _FREED:
                         raise RuntimeError(_FREED_MESSAGE)
@@ -235,7 +246,10 @@ def backward_pass(
                         _check_unwritten(node, node.tick)
                     if type(g) is list:
                         g = _fill_missing(node, g)
-                    gradients: Sequence[Array] = op.vjp(node, g, recorded)
+                    if direct and node.plan is not None:
+                        gradients: Sequence[Array] = node.plan.pull(g, node.saved)
+                    else:
+                        gradients = op.vjp(node, g, recorded)
                     fresh = op.gives_fresh and not recorded
                 elif type(node) is OutputNode:
                     call = edges[0]
@@ -265,7 +279,7 @@ def backward_pass(
                     before = cotangents.get(edge)
                     if before is None:
                         cotangents[edge] = ge
-                        if edge.op is None and not edge.edges and not edge.levels:
+                        if edge.op is None and not edge.to and not edge.levels:
                             leaves.append(edge)  # nothing follows from it, so its turn need not be found
                         else:
                             if latest is not None:
@@ -281,7 +295,7 @@ def backward_pass(
                         if not recorded:
                             owned.add(edge)
                 if not keep_graph and op is not None:
-                    node.saved, node.edges = _FREED, ()
+                    node.saved, node.to = _FREED, ()
             for leaf in leaves:
                 g = cotangents.pop(leaf)
                 if inputs is not None and leaf in inputs:

@@ -52,6 +52,7 @@ Rule = Callable[..., Any]
 
 _MISSING: Any = object()
 _new = Tensor.__new__
+_ndarray = np.ndarray
 _NESTED = (list, tuple)
 
 
@@ -241,26 +242,27 @@ class Op(Generic[P]):
         node_b: Node | None = None
         if isinstance(a, Tensor):
             node_a, a = a._node, a._array
-        elif type(a) is not np.ndarray and isinstance(a, _NESTED):
+        elif type(a) is not _ndarray and isinstance(a, _NESTED):
             a = _constant(a, 0 in self._rules)
         if isinstance(b, Tensor):
             node_b, b = b._node, b._array
-        elif type(b) is not np.ndarray and isinstance(b, _NESTED):
+        elif type(b) is not _ndarray and isinstance(b, _NESTED):
             b = _constant(b, 1 in self._rules)
-        edges: tuple[Node, ...]
+        edges: Node | tuple[Node, ...]
         if node_a is not None:
             if node_b is not None:
                 tracked, edges, levels = 0b11, (node_a, node_b), node_a.levels | node_b.levels
             else:
-                tracked, edges, levels = 0b01, (node_a,), node_a.levels
+                tracked, edges, levels = 0b01, node_a, node_a.levels
         elif node_b is not None:
-            tracked, edges, levels = 0b10, (node_b,), node_b.levels
+            tracked, edges, levels = 0b10, node_b, node_b.levels
         else:
             tracked, edges, levels = 0, (), 0
         y = self.forward(a, b)
-        if type(y) is not np.ndarray:
+        if type(y) is not _ndarray:
             if type(y) is tuple:
-                return self._record_outputs([a, b], y, tracked, edges, levels)  # type: ignore[no-any-return]
+                nodes = tuple([node for node in (node_a, node_b) if node is not None])
+                return self._record_outputs([a, b], y, tracked, nodes, levels)  # type: ignore[no-any-return]
             y = self._as_output(y)
         recording = state.recording
         if not edges or not recording:
@@ -270,9 +272,11 @@ class Op(Generic[P]):
         node.op = self
         node.plan = plan
         node.saved = plan.save((a, b, y))
-        node.edges = edges
+        node.to = edges
         node.levels = levels
-        node.shape = y.shape
+        shape = y.shape
+        known = (node_a or node_b).shape  # type: ignore[union-attr]
+        node.shape = known if shape == known else shape  # one tuple less to live as long as the graph
         node.dtype = y.dtype
         node.tick = next_tick()
         node.notes = None
@@ -560,11 +564,6 @@ class Watcher(Protocol):
         """Returns what vjp(node, g, recorded) does."""
 
 
-class _Watching(threading.local):
-    watchers: tuple[Watcher, ...] = ()
-
-
-_watching = _Watching()
 _all_ops: weakref.WeakSet[Op[Any]] = weakref.WeakSet()
 _unwatched: dict[Op[Any], Callable[..., Any]] = {}  # while anybody watches: each op's own forward
 _watch_lock = threading.Lock()
@@ -583,11 +582,11 @@ def watching(watcher: Watcher) -> Iterator[None]:
         if _contexts == 1:
             for op in list(_all_ops):
                 _watch(op)
-    before, _watching.watchers = _watching.watchers, (*_watching.watchers, watcher)
+    before, state.watchers = state.watchers, (*state.watchers, watcher)
     try:
         yield
     finally:
-        _watching.watchers = before
+        state.watchers = before
         with _watch_lock:
             _contexts -= 1
             if not _contexts:
@@ -602,13 +601,13 @@ def _watch(op: Op[Any]) -> None:
 
     def forward(*values: Any) -> Any:
         function = own_forward
-        for watcher in _watching.watchers:
+        for watcher in state.watchers:
             function = functools.partial(watcher.forward, op, function)
         return function(*values)
 
     def vjp(node: Node, g: Array, recorded: bool) -> Sequence[Array]:
         function = own_vjp
-        for watcher in _watching.watchers:
+        for watcher in state.watchers:
             function = functools.partial(watcher.vjp, op, function)
         return function(node, g, recorded)
 
