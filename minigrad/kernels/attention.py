@@ -25,8 +25,10 @@ LONG, LONG_ROW = 2**20, 512
 
 def is_long(q: np.ndarray, k: np.ndarray) -> bool:
     """Whether the scores are too many to be there at once."""
+    if k.shape[-2] < LONG_ROW:
+        return False
     scores_by_dim = max(q.size * k.shape[-2], k.size * q.shape[-2])  # the larger of the two has the whole batch
-    return bool(k.shape[-2] >= LONG_ROW and scores_by_dim >= LONG * q.shape[-1] > 0)
+    return bool(scores_by_dim >= LONG * q.shape[-1] > 0)
 
 
 def without_dead_rows(
@@ -107,7 +109,7 @@ def _attend(
     """The output and the weights, written to the arrays given for them."""
     scores = np.matmul(q, k.swapaxes(-1, -2), out=weights)
     if scale != 1:
-        scores *= scores.dtype.type(scale)
+        np.multiply(scores, scale, out=scores)
     if bias is not None:
         scores = np.add(scores, bias, out=scores if bias.dtype == scores.dtype else None)
     hiding = mask is not None or bias is not None or not scores.shape[-1]
@@ -176,7 +178,7 @@ def _pull(
     gs *= weights
     gbias = gs
     if scale != 1 and (wanted[0] or wanted[1]):
-        gs = np.multiply(gs, gs.dtype.type(scale), out=None if wanted[3] else gs)
+        gs = np.multiply(gs, scale, out=None if wanted[3] else gs)
     gq = np.matmul(gs, k, out=out[0]) if wanted[0] else None
     gk = np.matmul(gs.swapaxes(-1, -2), q, out=out[1]) if wanted[1] else None
     return gq, gk, gv, gbias if wanted[3] else None

@@ -7,7 +7,6 @@ With K classes and smoothing e, a row's loss is logsumexp(z) - (1 - e) z_label -
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +20,9 @@ from minigrad.kernels.softmax import CALM
 _COST = 64
 
 
-class Residual(NamedTuple):
-    """What the way back needs: softmax (rows, classes), where in it each row's label stands, counted from its first
-    element, and which rows count (None: all)."""
-
-    softmax: np.ndarray
-    places: np.ndarray
-    counted: np.ndarray | None
+# What the way back needs: softmax (rows, classes), where in it each row's label stands, counted from its first element,
+# and which rows count (None: all).
+Residual = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 
 
 def forward(
@@ -42,7 +37,7 @@ def forward(
     places = labels + _starts(*logits.shape)
     if is_little(work):
         losses, softmax = _losses(logits, labels, counted, smoothing)
-        return losses, Residual(softmax, places, counted)
+        return losses, (softmax, places, counted)
     softmax, losses = empty(logits.shape, logits), empty(labels.shape, logits)
 
     def work_on(some: slice) -> None:
@@ -50,7 +45,7 @@ def forward(
         _losses(logits[some], labels[some], counted_part, smoothing, softmax[some], losses[some])
 
     over_rows(work_on, leading, work)
-    return losses, Residual(softmax, places, counted)
+    return losses, (softmax, places, counted)
 
 
 @functools.lru_cache(maxsize=16)

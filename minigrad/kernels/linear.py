@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from minigrad.kernels.pieces import is_little, over_rows
 
 def rows(x: np.ndarray) -> np.ndarray:
     """All axes but the last as one: (..., n) -> (product of the others, n)."""
+    if x.ndim == 2:
+        return x
     shape = x.shape
-    return x if len(shape) == 2 else x.reshape(math.prod(shape[:-1]), shape[-1])
+    return x.reshape(-1 if x.size else math.prod(shape[:-1]), shape[-1])
 
 
 @functools.lru_cache(maxsize=64)
@@ -38,23 +40,22 @@ def sums_of_rows(x: np.ndarray) -> np.ndarray:
     return sums[..., None]
 
 
-class Residual(NamedTuple):
-    """What the way back needs, as matrices: x, and the output if negative parts were cut off (else None)."""
-
-    x: np.ndarray
-    y: np.ndarray | None
+# What the way back needs, as matrices: x, and the output if negative parts were cut off (else None). Plain tuples, here
+# and in other kernels, take a tenth of the time of named ones.
+Residual = tuple[np.ndarray, np.ndarray | None]
 
 
 def forward(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, relu: bool) -> tuple[np.ndarray, Residual]:
     """The output (..., n_out), and what the way back needs."""
-    x_rows, work = rows(x), x.size * weight.shape[1]
+    x_rows, n_out = rows(x), weight.shape[1]
+    work = x.size * n_out
     if is_little(work) or x.dtype is not weight.dtype or (bias is not None and bias.dtype is not x.dtype):
         y = _finished(np.dot(x_rows, weight), bias, relu)
     else:
-        y = empty((len(x_rows), weight.shape[1]), x_rows)
+        y = empty((len(x_rows), n_out), x_rows)
         over_rows(lambda some: _finished(np.dot(x_rows[some], weight, out=y[some]), bias, relu), x.shape[:-1], work)
-    residual = Residual(x_rows, y if relu else None)
-    return y if x.ndim == 2 else y.reshape(x.shape[:-1] + y.shape[1:]), residual
+    residual = (x_rows, y if relu else None)
+    return y if x_rows is x else y.reshape(*x.shape[:-1], n_out), residual
 
 
 def _finished(y: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
@@ -62,7 +63,7 @@ def _finished(y: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
     if bias is not None:
         y = np.add(y, bias, out=y if bias.dtype is y.dtype else None)
     if relu:
-        np.maximum(y, y.dtype.type(0), out=y)
+        np.maximum(y, False, out=y)  # which is 0 in every dtype, booleans too
     return y
 
 
@@ -70,7 +71,8 @@ def backward(
     g: np.ndarray, residual: Residual, wanted: Sequence[bool], weight: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, weight and bias."""
-    (x, y), leading, work = residual, g.shape[:-1], residual.x.size * weight.shape[1]
+    x, y = residual
+    leading, work = g.shape[:-1], x.size * weight.shape[1]
     g = rows(g)
     if is_little(work) or g.dtype is not x.dtype or weight.dtype is not x.dtype:
         gx, gweight, gbias = _pull(g, y, wanted, x, weight, None)
@@ -84,7 +86,7 @@ def backward(
         _, gweights, gbiases = zip(*over_rows(pull, leading, 2 * work))
         gweight, gbias = total(gweights), total(gbiases)
     if gx is not None and len(leading) != 1:
-        gx = gx.reshape(leading + x.shape[1:])
+        gx = gx.reshape(*leading, x.shape[1])
     return gx, gweight, gbias
 
 

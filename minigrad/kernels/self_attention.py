@@ -7,34 +7,29 @@ heads: they are views of the product, and of the output.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from minigrad.kernels import attention, linear
-from minigrad.kernels.linear import rows
 from minigrad.kernels.memory import empty
 
-
-class Residual(NamedTuple):
-    """What the way back needs."""
-
-    projection: linear.Residual
-    weights: np.ndarray  # wq, wk and wv side by side, (dim, heads * (2 key_dim + value_dim))
-    attention: attention.Residual
+# What the way back needs: of the projection; wq, wk and wv side by side, (dim, heads * (2 key_dim + value_dim)); and of
+# attention.
+Residual = tuple[linear.Residual, np.ndarray, attention.Residual]
 
 
-def _heads(projected: np.ndarray, leading: tuple[int, ...], heads: int) -> np.ndarray:
-    """(rows, heads * width) -> (..., heads, n, width), a view."""
-    split = projected.reshape(*leading, heads, projected.shape[1] // heads)
+def _heads(x: np.ndarray, heads: int) -> np.ndarray:
+    """(..., n, heads * width) -> (..., heads, n, width), a view."""
+    *leading, columns = x.shape
+    split = x.reshape(*leading, heads, columns // heads)
     heads_first: np.ndarray = split.swapaxes(-3, -2)
     return heads_first
 
 
-def _split(projected: np.ndarray, leading: tuple[int, ...], heads: int, keys: int) -> list[np.ndarray]:
+def _split(projected: np.ndarray, heads: int, keys: int) -> list[np.ndarray]:
     """q, k and v as views of the product; keys: heads * key_dim."""
     columns = (slice(keys), slice(keys, 2 * keys), slice(2 * keys, None))
-    return [_heads(projected[:, column], leading, heads) for column in columns]
+    return [_heads(projected[..., column], heads) for column in columns]
 
 
 def forward(
@@ -50,19 +45,20 @@ def forward(
     """The output (..., n, heads * value_dim), and what the way back needs."""
     weights = np.concatenate((wq, wk, wv), 1)
     projected, projection = linear.forward(x, weights, None, False)
-    q, k, v = _split(rows(projected), x.shape[:-1], heads, wq.shape[1])
+    q, k, v = _split(projected, heads, wq.shape[1])
     y = empty((*x.shape[:-1], wv.shape[1]), q)
-    _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(rows(y), x.shape[:-1], heads))
-    return y, Residual(projection, weights, residual)
+    _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(y, heads))
+    return y, (projection, weights, residual)
 
 
 def backward(
     g: np.ndarray, residual: Residual, wanted: Sequence[bool], keys: int, heads: int, scale: float
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
+    projection, weights, _ = residual
     gqkv, gbias = to_projections(g, residual, wanted[4], keys, heads, scale)
     wanted_here = (wanted[0], wanted[1] or wanted[2] or wanted[3], False)
-    gx, gweights, _ = linear.backward(gqkv, residual.projection, wanted_here, residual.weights)
+    gx, gweights, _ = linear.backward(gqkv, projection, wanted_here, weights)
     if gweights is None:
         return gx, None, None, None, gbias
     return gx, gweights[:, :keys], gweights[:, keys : 2 * keys], gweights[:, 2 * keys :], gbias
@@ -72,9 +68,8 @@ def to_projections(
     g: np.ndarray, residual: Residual, bias_wanted: bool, keys: int, heads: int, scale: float
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The gradients of q, k and v side by side, (..., n, width), and of the bias; arguments as for backward."""
-    leading = g.shape[:-1]
-    gqkv = empty((*leading, residual.weights.shape[1]), g)
-    out = _split(rows(gqkv), leading, heads, keys)
-    g = _heads(rows(g), leading, heads)
-    *_, gbias = attention.backward(g, residual.attention, (True, True, True, bias_wanted), scale, out=out)
+    _, weights, attended = residual
+    gqkv = empty((*g.shape[:-1], weights.shape[1]), g)
+    wanted = (True, True, True, bias_wanted)
+    *_, gbias = attention.backward(_heads(g, heads), attended, wanted, scale, out=_split(gqkv, heads, keys))
     return gqkv, gbias

@@ -140,7 +140,7 @@ def _cross_entropy_backward(
     g: Array, residual: Any, wanted: Sequence[bool], logits: Array, *arguments: Any
 ) -> tuple[Array]:
     rows, divisor, smoothing = residual
-    g = g.reshape(len(rows.softmax)) if np.ndim(g) else g / divisor
+    g = g.reshape(-1) if g.ndim else g / divisor
     return (cross_entropy_kernel.backward(g, rows, smoothing, logits.shape[:-1]).reshape(logits.shape),)
 
 
