@@ -106,7 +106,7 @@ class Node:
     def edges(self) -> tuple[Node, ...]:
         """The nodes of its operands."""
         to = self.to
-        return to if type(to) is tuple else (to,)
+        return to if isinstance(to, tuple) else (to,)
 
 
 class OutputNode(Node):
@@ -238,7 +238,7 @@ def backward_pass(
                     found[node] = g
                     continue
                 to, op = node.to, node.op
-                edges = to if type(to) is tuple else (to,)
+                edges = to if isinstance(to, tuple) else (to,)
                 if op is not None:
                     if node.saved is _FREED:
                         raise RuntimeError(_FREED_MESSAGE)
@@ -297,7 +297,7 @@ def backward_pass(
                 if not keep_graph and op is not None:
                     node.saved, node.to = _FREED, ()
             for leaf in leaves:
-                g = cotangents.pop(leaf)
+                g = cotangents[leaf]
                 if inputs is not None and leaf in inputs:
                     found[leaf] = g
                 elif leaf.notes.hooks:  # type: ignore[union-attr]

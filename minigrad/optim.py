@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.engine import note_write
+from minigrad.kernels.memory import aligned, empty
 from minigrad.nn.module import Module, check_state
 from minigrad.tensor import Tensor
 from minigrad.threads import spread
@@ -51,8 +52,11 @@ class _Flat:
         ends = np.cumsum([p.size for p in parameters])
         self.spans = list(zip([0, *map(int, ends[:-1])], map(int, ends)))
         size = int(ends[-1])
-        self.data, self.gradient = np.empty(size, dtype), np.empty(size, dtype)
-        self.states = {name: np.zeros(size, dtype) for name in states}
+        self.data, self.gradient = aligned(size, dtype), aligned(size, dtype)
+        self.states = {name: aligned(size, dtype) for name in states}
+        for state in self.states.values():
+            state.fill(0)
+        self.scratch = aligned(min(size, _PIECE), dtype)  # for a thread that works alone
         self.steps = [0] * len(parameters)
         self.gradient_views = []
         for p, (start, end) in zip(parameters, self.spans):
@@ -137,7 +141,7 @@ class Optimizer:
                 note_write(flat.data[run.start : run.end])
 
     def _update_pieces(self, flat: _Flat, pieces: Iterator[tuple[slice, _Run]]) -> None:
-        room = np.empty(min(len(flat.data), _SPREAD_PIECE), flat.data.dtype)
+        room = flat.scratch if len(flat.data) < _SPREAD else empty((_SPREAD_PIECE,), flat.data)
         for piece, run in pieces:
             states = [state[piece] for state in flat.states.values()]
             scratch = room[: piece.stop - piece.start]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.kernels.memory import ALIGNMENT
+from minigrad.kernels.memory import ALIGNMENT, aligned
 from minigrad.threads import get_num_threads, spread
 
 Index = tuple[int, ...]
@@ -179,10 +179,7 @@ def _aligned(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
     """An array whose every row begins with a cache line: a vector that crosses one is read twice."""
     line = ALIGNMENT // dtype.itemsize
     padded = -(-columns // line) * line
-    size = rows * padded * dtype.itemsize
-    buffer = np.empty(size + ALIGNMENT, np.uint8)
-    start = -buffer.ctypes.data % ALIGNMENT
-    return buffer[start : start + size].view(dtype).reshape(rows, padded)[:, :columns]
+    return aligned(rows * padded, dtype).reshape(rows, padded)[:, :columns]
 
 
 def _shaped(buffer: np.ndarray, rows: int, columns: int) -> np.ndarray:

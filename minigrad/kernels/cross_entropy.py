@@ -7,6 +7,7 @@ With K classes and smoothing e, a row's loss is logsumexp(z) - (1 - e) z_label -
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -36,13 +37,14 @@ def forward(
         labels = np.where(counted, labels, 0)
     places = labels + _starts(*logits.shape)
     if is_little(work):
-        losses, softmax = _losses(logits, labels, counted, smoothing)
+        losses, softmax = _losses(logits, places, counted, smoothing)
         return losses, (softmax, places, counted)
     softmax, losses = empty(logits.shape, logits), empty(labels.shape, logits)
 
     def work_on(some: slice) -> None:
         counted_part = None if counted is None else counted[some]
-        _losses(logits[some], labels[some], counted_part, smoothing, softmax[some], losses[some])
+        places_part = _places_of(some, places, logits.shape[1])
+        _losses(logits[some], places_part, counted_part, smoothing, softmax[some], losses[some])
 
     over_rows(work_on, leading, work)
     return losses, (softmax, places, counted)
@@ -54,9 +56,20 @@ def _starts(n: int, classes: int) -> np.ndarray:
     return np.arange(n) * classes
 
 
+def _places_of(some: slice, places: np.ndarray, classes: int) -> np.ndarray:
+    """Those of some rows, counted from their first element."""
+    part: np.ndarray = places[some] - (some.start or 0) * classes
+    return part
+
+
+@functools.cache
+def _lowest(dtype: np.dtype[Any]) -> Any:
+    return np.finfo(dtype).min
+
+
 def _losses(
     logits: np.ndarray,
-    labels: np.ndarray,
+    places: np.ndarray,
     counted: np.ndarray | None,
     smoothing: float,
     z: np.ndarray | None = None,
@@ -69,8 +82,7 @@ def _losses(
     """
     if counted is not None:
         logits = np.where(counted[:, None], logits, 0)  # whatever stands there, NaN too, must not spread
-    places = labels + _starts(*logits.shape)
-    at_label = np.maximum(logits.reshape(-1)[places], np.finfo(logits.dtype).min)  # -inf less -inf would warn
+    at_label = np.maximum(logits.reshape(-1)[places], _lowest(logits.dtype))  # -inf less -inf would warn
     z = np.subtract(logits, at_label[:, None], out=z)
     write(_shift_further, z, logits)
     at_label = z.reshape(-1)[places]
@@ -106,7 +118,7 @@ def backward(g: np.ndarray, residual: Residual, smoothing: float, leading: tuple
         return _pull(g, softmax, places, smoothing, gz)
 
     def pull(some: slice) -> None:
-        places_part = places[some] - (some.start or 0) * softmax.shape[1]
+        places_part = _places_of(some, places, softmax.shape[1])
         _pull(g[some] if g.ndim else g, softmax[some], places_part, smoothing, gz[some])
 
     over_rows(pull, leading, work)

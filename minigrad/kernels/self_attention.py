@@ -20,14 +20,17 @@ Residual = tuple[linear.Residual, np.ndarray, attention.Residual]
 
 def _heads(x: np.ndarray, heads: int) -> np.ndarray:
     """(..., n, heads * width) -> (..., heads, n, width), a view."""
-    *leading, columns = x.shape
-    split = x.reshape(*leading, heads, columns // heads)
+    shape = x.shape
+    split = x.reshape(shape[:-1] + (heads, shape[-1] // heads))
     heads_first: np.ndarray = split.swapaxes(-3, -2)
     return heads_first
 
 
-def _split(projected: np.ndarray, heads: int, keys: int) -> list[np.ndarray]:
+def _split(projected: np.ndarray, heads: int, keys: int) -> Sequence[np.ndarray]:
     """q, k and v as views of the product; keys: heads * key_dim."""
+    if projected.shape[-1] == 3 * keys:  # they are alike, so it is three times as many heads
+        every = _heads(projected, 3 * heads)
+        return every[..., :heads, :, :], every[..., heads : 2 * heads, :, :], every[..., 2 * heads :, :, :]
     columns = (slice(keys), slice(keys, 2 * keys), slice(2 * keys, None))
     return [_heads(projected[..., column], heads) for column in columns]
 

@@ -85,9 +85,11 @@ def _check_labels(logits: Array, labels: Array, counted: Array) -> None:
             f"cross_entropy: logits of shape {logits.shape} (classes last) need labels of shape {shape}, and these "
             f"have shape {labels.shape}"
         )
-    outside = labels.view(_UNSIGNED.get(labels.dtype, labels.dtype)) >= classes  # negative numbers are huge there
-    wrong = outside if counted is None else outside & counted
-    if np.logical_or.reduce(wrong, None):
+    unsigned = labels.view(_UNSIGNED.get(labels.dtype, labels.dtype))  # negative numbers are huge there
+    if counted is not None:
+        unsigned = np.where(counted, unsigned, 0)
+    if labels.size and np.maximum.reduce(unsigned, None) >= classes:
+        wrong = unsigned >= classes
         raise IndexError(
             f"label {labels[wrong].flat[0]} is out of range for {classes} classes: labels run from 0 to {classes - 1}; "
             "pass ignore_index or mask for places that have none"

@@ -159,6 +159,7 @@ class _Meeting:
     def __init__(self, graph: SampleGraph, node: Node, kept: dict[Node, np.ndarray]):
         self.graph, self.kept = graph, kept
         self.op, self.saved, self.place = node.op, node.saved, graph.place[node]
+        self.plan, node.plan = node.plan, None  # or the pass would call the plan's rules itself
         self.call, self.like = call_of(node), graph.like(node)
         if isinstance(self.call.output, tuple):
             raise ValueError(f"{called(node)} has several outputs for what samples share: use an op that has one")
@@ -186,6 +187,7 @@ class _Meeting:
         found = rule(self, g, shared) if rule is not None else None
         if found is not None:
             return found
+        node.plan = self.plan
         found = dict(zip(self.call.tracked, self.op.vjp(node, g, False)))
         unsummed = {
             position: _sum_but_samples(found[position], edge.shape, g.ndim, self.place)
@@ -310,7 +312,8 @@ def _self_attention(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, 
     if each is None:
         return None
     gqkv, gbias = self_attention_kernel.to_projections(g, residual, 6 in at.call.tracked, keys, heads, scale)
-    gx = _times(gqkv, residual.weights.T)
+    _, side_by_side, _ = residual
+    gx = _times(gqkv, side_by_side.T)
     weights = np.matmul(each.swapaxes(1, 2), vectors(gqkv, at.place))
     found = {0: gx, 1: weights[..., :keys], 2: weights[..., keys : 2 * keys], 3: weights[..., 2 * keys :]}
     if gbias is None or 6 not in shared:
