@@ -407,6 +407,21 @@ def test_the_cache_is_bounded_and_the_workspace_is_shared():
     assert len(compiled._workspace._bytes) < 29 * 3 * 8 * 8
 
 
+def test_failures_are_forgotten_like_programs():
+    w = mg.tensor(normal(3), requires_grad=True)
+
+    def loss(x):
+        y = (x * w).sum()
+        y.register_hook(lambda g: None)  # a gradient that is watched cannot be recorded
+        return y
+
+    compiled = mg.compile(loss, cache=4)
+    for n in range(1, 20):
+        compiled(normal(n, 3))
+    assert recordings(compiled) == 0
+    assert len(compiled._failures) == 4
+
+
 def test_memory_is_used_again():
     """A chain of n products needs the n saved operands and little more, not the 3 n arrays that appear on the way."""
     w = mg.tensor(normal(1000), requires_grad=True)
@@ -554,6 +569,27 @@ def test_a_checkpointed_call_that_draws_makes_the_same_draws_again():
 def test_comparisons_on_either_side(expression):
     w = mg.tensor(normal(5), requires_grad=True)
     compare(lambda x: expression(w * x).sum(), [w], [[normal(5, seed=s)] for s in range(3)])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["e", "f", "d"])
+@pytest.mark.parametrize("number", [2, 0.1, True, -0.0, 1e6, 1e39, np.inf, np.nan])
+def test_numbers_beside_arrays(dtype, number):
+    """1e6 is infinite as a half and 1e39 in single precision; 0.1 is another number in each."""
+    w = mg.tensor(normal(5, dtype=dtype), requires_grad=True)
+
+    def loss(x):
+        y = mg.maximum(w * number + x, number) - number / (w * w + 1)
+        return mg.where(number < w * x, y, -y).sum()
+
+    compare(loss, [w], [[normal(5, seed=s, dtype=dtype)] for s in range(3)])
+
+
+def test_numbers_beside_integers():
+    """300 is no number of 8 bits, which a comparison need not mind."""
+    w = mg.tensor(normal(5), requires_grad=True)
+    ids = np.arange(5, dtype=np.int8)
+    compare(lambda x, i: (w * x * (i < 300) * (i + 1)).sum(), [w], [[normal(5, seed=s), ids + s] for s in range(3)])
 
 
 def test_an_array_made_unseen_is_no_constant():

@@ -44,7 +44,7 @@ class Section:
 
 
 def _work(step: Step) -> int:
-    if step.function in (np.matmul, np.dot):
+    if step.function in (np.matmul, np.dot, np.ndarray.dot):
         a, b = (x.shape for x in step.args)
         return int(math.prod(a) * (b[-1] if len(b) > 1 else 1))
     return ELEMENT * max((math.prod(place.shape) for place in places_in(step.args)), default=0)

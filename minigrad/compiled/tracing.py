@@ -97,8 +97,16 @@ class Recorder:
         if self._lane is not None and isinstance(step.written, Place):
             step.written.memory.in_lanes = True
 
+    def note_call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """A call of a NumPy function that writes to `out`."""
+        if function is np.dot and type(real_of(args[0])) is np.ndarray:
+            function = np.ndarray.dot  # which does not look first for others' __array_function__
+        self.note(function, *args, **kwargs)
+
     def note_ufunc(self, ufunc: np.ufunc, inputs: Sequence[Any], out: Traced, elementwise: bool) -> None:
         """A call of a ufunc; in pieces if it goes on with what kernels have made in pieces."""
+        if ufunc in _EXACT:
+            inputs = _numbers_as_arrays(inputs)
         rows = cut(out.shape[:1], out.size * ELEMENT) if self._goes_on_in_lanes(ufunc, (*inputs, out)) else None
         if rows is None:
             self.note(ufunc, *inputs, elementwise=elementwise, out=out)
@@ -379,7 +387,7 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
         if function not in _WITH_OUT or not isinstance(out, Traced):
             raise UntraceableError("only ufuncs and products are followed into given arrays")
         function(*real, **real_kwargs)
-        recorder.note(function, *args, **kwargs)
+        recorder.note_call(function, *args, **kwargs)
         return out
     result = function(*real, **real_kwargs)
     if function in (np.empty, np.empty_like):
@@ -409,9 +417,20 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
         with_out = False  # it would sum in halves, and does so in float32 where it makes the result itself
     if with_out and not _is_view(result, real):
         new = recorder.new(np.asarray(result))
-        recorder.note(function, *args, **kwargs, out=new)
+        recorder.note_call(function, *args, **kwargs, out=new)
         return new
     return recorder.note_result(function, args, kwargs, result)
+
+
+def _numbers_as_arrays(inputs: Sequence[Any]) -> Sequence[Any]:
+    """Python's numbers beside floats as 0-d arrays of their dtype: NumPy takes half as long to get to those."""
+    if not any(type(x) in (int, float, bool) for x in inputs):
+        return inputs
+    dtype = np.result_type(*real_of(inputs))
+    if dtype.kind != "f":
+        return inputs
+    with np.errstate(all="ignore"):  # a number may be infinite there
+        return [np.asarray(x, dtype) if type(x) in (int, float, bool) else x for x in inputs]
 
 
 def _same_place(a: np.ndarray, b: np.ndarray) -> bool:
