@@ -68,7 +68,7 @@ def in_lanes(monkeypatch):
             lanes.append(len(uses))
             for one, other in itertools.combinations(uses, 2):
                 for (a, writes_a), (b, writes_b) in itertools.product(one, other):
-                    assert not ((writes_a or writes_b) and np.may_share_memory(a, b))
+                    assert not ((writes_a or writes_b) and np.shares_memory(a, b))
         return generated(sections, arrays)
 
     monkeypatch.setattr(compiled_program, "_generated", checked)
@@ -199,6 +199,14 @@ def test_each_thread_goes_through_all_kernels_with_its_piece(hidden, in_lanes):
 
     compare(loss, [t for t in w if t is not w[4]], [[normal(3, 5, 8, seed=s)] for s in range(4)])
     assert [n for n in in_lanes if n] == [3, 3]  # the second time, for the sums over pieces
+
+
+def test_heads_of_one_example_are_worked_on_side_by_side(in_lanes):
+    """Their columns lie in the same rows, so their first and last bytes tell nothing."""
+    w = [mg.tensor(normal(6, 6, seed=i), requires_grad=True) for i in range(3)]
+    compare(lambda x: (mg.self_attention(x, *w, heads=3) ** 2).sum(), w, [[normal(1, 7, 6, seed=s)] for s in range(3)])
+    assert in_lanes.count(3) > 2
+    assert 1 not in in_lanes
 
 
 def test_nested_arguments_and_gradients_of_arguments():

@@ -51,13 +51,14 @@ def _work(step: Step) -> int:
 
 
 class Access(NamedTuple):
-    """A use of a stretch of a Memory: by which step, whether it writes, and from which byte to which."""
+    """A use of a part of a Memory: by which step, whether it writes, and from which byte to which."""
 
     section: int
     lane: int | None
     writes: bool
     start: int
     stop: int
+    place: Place | None  # None: all bytes in between
 
 
 def arranged(steps: Sequence[Step], kept: Sequence[Memory]) -> list[Section]:
@@ -77,9 +78,9 @@ def arranged(steps: Sequence[Step], kept: Sequence[Memory]) -> list[Section]:
             sections.append(Section())
         sections[at].add(step)
         for use in used:
-            accesses[use.place.memory].append(Access(at, step.lane, use.writes, *use.extent))
+            accesses[use.place.memory].append(Access(at, step.lane, use.writes, *use.extent, use.place))
     for memory in kept:
-        accesses[memory].append(Access(len(sections), None, False, 0, memory.size))
+        accesses[memory].append(Access(len(sections), None, False, 0, memory.size, None))
     _split(sections, accesses)
     return sections
 
@@ -128,10 +129,25 @@ def _earliest(lane: int | None, use: _Use, before: list[Access]) -> int:
         (
             a.section + (a.lane is not None and a.lane != lane)
             for a in before
-            if (a.writes or use.writes) and a.start < stop and start < a.stop
+            if (a.writes or use.writes) and a.start < stop and start < a.stop and _meet(lane, use.place, a)
         ),
         default=0,
     )
+
+
+def _meet(lane: int | None, place: Place, other: Access) -> bool:
+    """Whether two uses of a stretch have an element in common: columns of one array, as of heads, have not.
+
+    In one lane, steps keep their order anyway, and what is hard to find out counts as common.
+    """
+    if lane is None or other.lane is None or lane == other.lane or other.place is None:
+        return True
+    stretch = np.empty(place.memory.size, np.uint8)
+    a, b = (np.ndarray(p.shape, p.dtype, stretch, p.offset, p.strides) for p in (place, other.place))
+    try:
+        return bool(np.shares_memory(a, b, max_work=1000))
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _split(sections: list[Section], accesses: dict[Memory, list[Access]]) -> None:
