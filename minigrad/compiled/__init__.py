@@ -11,6 +11,7 @@ needed any more, and all programs of one compiled function share one workspace.
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 import weakref
 from collections import OrderedDict
@@ -28,6 +29,8 @@ from minigrad.op import Op, watching
 from minigrad.tensor import Tensor, wrap
 from minigrad.threads import get_num_threads
 from minigrad.trees import flatten
+
+_hooks_of = operator.attrgetter("hooks")
 
 _TRIES = 3  # how often a program may turn out not to fit before its arguments' shapes are left to eager runs
 
@@ -197,10 +200,7 @@ class _Recorded:
 
     def is_hooked(self) -> bool:
         """Whether somebody watches the gradient of a parameter."""
-        for notes in self._notes:  # not any(), which takes three times as long for the few that there are
-            if notes.hooks:
-                return True
-        return False
+        return any(map(_hooks_of, self._notes))
 
     def compute(self, leaves: list[Any]) -> tuple[np.ndarray, list[tuple[Node, np.ndarray]]]:
         loss, gradients = self.program.run([leaves[i]._array for i in self._places])

@@ -22,6 +22,8 @@ from minigrad.compiled.steps import Memory, Place, Step, generators_in, map_nest
 # it writes as much as this: until then, the pieces would take up more memory than another meeting is worth.
 LARGE = 2**20
 
+# How many combinations np.shares_memory may try.
+_EFFORT: Any = 1000
 
 # An element takes about as long as so many multiplications of a matrix product.
 ELEMENT = 16
@@ -145,7 +147,7 @@ def _meet(lane: int | None, place: Place, other: Access) -> bool:
     stretch = np.empty(place.memory.size, np.uint8)
     a, b = (np.ndarray(p.shape, p.dtype, stretch, p.offset, p.strides) for p in (place, other.place))
     try:
-        return bool(np.shares_memory(a, b, max_work=1000))
+        return np.shares_memory(a, b, _EFFORT)
     except np.exceptions.TooHardError:
         return True
 
