@@ -102,8 +102,3 @@ def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
 def empty_like(x: np.ndarray) -> np.ndarray | None:
     """For a result as large as x; None if that is little, and NumPy had better make it."""
     return empty(x.shape, x) if x.size >= SMALLEST // 8 else None
-
-
-def give_back() -> None:
-    """Let go of the free memory that this thread keeps."""
-    _buffers.drop_free()

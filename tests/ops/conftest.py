@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from minigrad import get_num_threads, set_num_threads
 from minigrad.check.cases import load_cases
 
 CASES = load_cases(Path(__file__).parent)
@@ -18,3 +19,11 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def cases():
     return SimpleNamespace(CASES=CASES)
+
+
+@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"{n}threads")
+def threads(request):
+    before = get_num_threads()
+    set_num_threads(request.param)
+    yield request.param
+    set_num_threads(before)

@@ -12,7 +12,6 @@ import minigrad as mg
 from minigrad.kernels import attention as plain
 from minigrad.kernels import attention_blockwise as blockwise
 from minigrad.kernels import pieces
-from minigrad.threads import get_num_threads, set_num_threads
 
 INF, NAN = np.inf, np.nan
 TOLERANCE = {np.float16: 4e-3, np.float32: 2e-5, np.float64: 1e-12}
@@ -20,14 +19,6 @@ TOLERANCE = {np.float16: 4e-3, np.float32: 2e-5, np.float64: 1e-12}
 
 def normal(*shape, seed=0, dtype=float):
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
-
-
-@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"{n}threads")
-def threads(request):
-    before = get_num_threads()
-    set_num_threads(request.param)
-    yield request.param
-    set_num_threads(before)
 
 
 @pytest.fixture

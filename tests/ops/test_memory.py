@@ -103,7 +103,7 @@ def test_what_is_kept_is_twice_what_was_in_use(monkeypatch):
         assert buffers.most_in_use <= most
         assert buffers.bytes <= 2 * most
     assert sum(len(some) for some in buffers.of_size.values()) <= 10
-    memory.give_back()
+    memory._buffers.drop_free()
     assert buffers.bytes == 0
     assert not any(buffers.of_size.values())
 

@@ -10,19 +10,10 @@ import minigrad as mg
 from minigrad import nn
 from minigrad.check.cases import load_cases
 from minigrad.kernels import pieces
-from minigrad.threads import get_num_threads, set_num_threads
 
 FUSED = ("linear", "cross_entropy", "layer_norm", "attention", "self_attention")
 CASES = [case for case in load_cases(Path(__file__).parent) if case.name in FUSED]
 TOLERANCE = {np.dtype(np.float16): 2e-2, np.dtype(np.float32): 3e-5, np.dtype(np.float64): 1e-12}
-
-
-@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"{n}threads")
-def threads(request):
-    before = get_num_threads()
-    set_num_threads(request.param)
-    yield request.param
-    set_num_threads(before)
 
 
 @pytest.fixture
