@@ -432,27 +432,26 @@ class FusedOp(Op[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         bound = self._bind(args, kwargs)
         tracked: tuple[int, ...] = ()
-        edges: tuple[Node, ...] = ()
+        edges: list[Node] = []
         levels = 0
         for position, x in enumerate(bound):
-            if x is None or type(x) is np.ndarray:
+            if x is None or type(x) is _ndarray:
                 continue
             if isinstance(x, Tensor):
                 bound[position] = x._array
                 node = x._node
                 if node is not None:
                     tracked += (position,)
-                    edges += (node,)
+                    edges.append(node)
                     levels |= node.levels
             elif isinstance(x, _NESTED):
                 bound[position] = np.asarray(x)
         recording = state.recording
-        if edges and recording and tracked not in self._wanted:
-            self._wanted[tracked] = self._which(tracked)
-        y, residual = self.forward(*bound)
         if not edges or not recording:
-            return wrap(y, None)
-        node = new_node(self, None, (tracked, bound, residual), edges, levels, y.shape, y.dtype)
+            return wrap(self.forward(*bound)[0], None)
+        wanted = self._wanted.get(tracked) or self._which(tracked)
+        y, residual = self.forward(*bound)
+        node = new_node(self, None, (tracked, wanted, bound, residual), tuple(edges), levels, y.shape, y.dtype)
         if recording == COMPLETE:
             keep_call(node, bound, y, tracked)
         return wrap(y, node)
@@ -462,13 +461,13 @@ class FusedOp(Op[P]):
         for position in tracked:
             if position not in self._differentiable:
                 self._rule_for(position)  # raises
-        return tuple(position in tracked for position in self._differentiable)
+        wanted = self._wanted[tracked] = tuple(position in tracked for position in self._differentiable)
+        return wanted
 
     def vjp(self, node: Node, g: Array, recorded: bool) -> Sequence[Array]:
-        tracked, values, residual = node.saved
+        tracked, wanted, values, residual = node.saved
         if recorded:
             return self._vjp_reference(node, g, tracked, values)
-        wanted = self._wanted[tracked]
         gradients: Sequence[Array] = self._backward(g, residual, wanted, *values)
         if len(tracked) == len(wanted):
             return gradients

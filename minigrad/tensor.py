@@ -25,6 +25,7 @@ from minigrad.engine import (
     is_leaf,
     leaf,
     load_ops,
+    note_thaw,
     note_write,
     state,
 )
@@ -99,7 +100,8 @@ class Tensor:
             raise TypeError(f"a tensor holds real numbers or booleans, and this would be of dtype {array.dtype}")
         self._array = array
         self._node = None
-        self.requires_grad = requires_grad
+        if requires_grad:
+            self._node = self._new_leaf()
 
     # --- what it holds ---
 
@@ -150,12 +152,17 @@ class Tensor:
             return
         if not wanted and self._has_history():
             raise RuntimeError("only a leaf can stop requiring a gradient: use .detach() on a tensor that an op made")
-        if wanted and self.dtype.kind != "f":
+        self._node = self._new_leaf() if wanted else None
+        if self._node is not None:
+            note_thaw(self._node)
+
+    def _new_leaf(self) -> Node:
+        if self.dtype.kind != "f":
             raise TypeError(
                 f"only floating tensors can require gradients, and this one is of dtype {self.dtype}: "
                 "pass dtype=float (or numpy.float32)"
             )
-        self._node = leaf(self) if wanted else None
+        return leaf(self)
 
     @property
     def grad(self) -> np.ndarray | None:
@@ -654,7 +661,8 @@ def _rebuild(cls: type[Tensor], array: np.ndarray, requires_grad: bool, grad: np
     t = cls.__new__(cls)
     t._array = array
     t._node = None
-    t.requires_grad = requires_grad
+    if requires_grad:
+        t._node = t._new_leaf()
     t.grad = grad
     return t
 

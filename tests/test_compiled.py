@@ -274,6 +274,73 @@ def test_an_optimizer_made_later_moves_the_parameters():
         optimizer.step()
 
 
+def test_a_layer_that_was_frozen_while_recorded_trains_again():
+    frozen, free = (nn.Linear(3, 3, rng=np.random.default_rng(i), dtype=float) for i in range(2))
+    calls = []
+
+    def loss(x):
+        calls.append(x)
+        return (free(mg.tanh(frozen(x))) ** 2).sum()
+
+    compiled = mg.compile(loss)
+    parameters = [*frozen.parameters(), *free.parameters()]
+    for wanted in (False, True, False, True):
+        for p in frozen.parameters():
+            p.requires_grad = wanted
+        for seed in range(3):
+            for p in parameters:
+                p.grad = None
+            x = normal(4, 3, seed=seed)
+            compiled(x)
+            found = [p.grad for p in parameters]
+            expected = mg.grad(of_two_layers)([p.numpy() for p in parameters], x)
+            assert [g is None for g in found] == [not wanted] * 2 + [False] * 2
+            assert all(g is None or np.allclose(g, e, rtol=1e-12) for g, e in zip(found, expected))
+    assert len(calls) == 4  # recorded anew when something changed, and only then
+
+
+def of_two_layers(parameters, x):
+    w1, b1, w2, b2 = parameters
+    return ((mg.tanh(x @ w1 + b1) @ w2 + b2) ** 2).sum()
+
+
+def test_what_begins_to_require_a_gradient_elsewhere_does_not_matter():
+    w = mg.tensor(normal(3), requires_grad=True)
+    calls = []
+    compiled = mg.compile(lambda x: calls.append(x) or (x * w * constant).sum())
+    constant = mg.tensor(np.ones(3))
+    others = []
+    for seed in range(4):
+        x = mg.tensor(normal(3, seed=seed))
+        x.requires_grad = True
+        others.append(x)
+        compiled(x)
+        assert np.array_equal(x.grad, w.numpy())
+    assert len(calls) == 1
+    constant.requires_grad = True
+    compiled(mg.tensor(np.ones(3)))
+    assert np.array_equal(constant.grad, w.numpy())
+
+
+@pytest.mark.parametrize("form", ["np.dot(a, b)", "np.dot(a, b=b)", "np.dot(a=a, b=b)", "a.dot(b)"])
+def test_products_in_every_form(form):
+    @mg.op
+    def product(a, b):
+        return eval(form)
+
+    product.rule(a=lambda g, b: g @ b.T, b=lambda g, a: a.T @ g)
+    w = mg.tensor(normal(3, 2), requires_grad=True)
+    compare(lambda x: product(x, w).sum(), [w], [[normal(4, 3, seed=s)] for s in range(3)])
+
+
+def test_numbers_too_large_for_the_dtype_warn_in_every_run():
+    w = mg.tensor(np.ones(3, np.float32), requires_grad=True)
+    compiled = mg.compile(lambda x: (w * x * 1e300).sum())
+    for _ in range(3):
+        with pytest.warns(RuntimeWarning, match="overflow"):
+            compiled(np.ones(3, np.float32))
+
+
 def test_check_every_tells_of_a_changed_mode():
     drop = nn.Dropout(0.5)
     w = mg.tensor(np.ones(100), requires_grad=True)

@@ -23,7 +23,19 @@ import numpy as np
 from minigrad.compiled.program import Program, Workspace
 from minigrad.compiled.steps import ChangedError, UntraceableError
 from minigrad.compiled.tracing import Recorder, Traced, real_of
-from minigrad.engine import ON, Node, backward_pass, is_leaf, leaf, observers, owner_of, state
+from minigrad.engine import (
+    ON,
+    Node,
+    backward_pass,
+    buffer_of,
+    is_leaf,
+    leaf,
+    next_tick,
+    observers,
+    owner_of,
+    state,
+    thawed_since,
+)
 from minigrad.kernels.pieces import following
 from minigrad.op import Op, watching
 from minigrad.tensor import Tensor, wrap
@@ -168,6 +180,8 @@ class _Recorded:
         workspace: Workspace,
     ):
         self.runs = 0
+        self._as_of = next_tick()
+        self._constants = recorder.constants()
         self._places = [i for i, x in enumerate(inputs) if x is not None]
         arguments = {x._node: i for i, x in enumerate(leaves) if isinstance(x, Tensor) and x._node is not None}
         self._targets: list[Node | int] = [arguments.get(node, node) for node, _ in gradients]
@@ -184,11 +198,19 @@ class _Recorded:
         )
 
     def fits(self) -> bool:
-        """Whether the parameters still are where they were: an optimizer that is made later moves them."""
+        """Whether the parameters still are where they were, and its constants still constants.
+
+        An optimizer that is made later moves parameters; a layer that was frozen may train again.
+        """
         for reference, node, array in self._parameters:
             owner = reference()
             if owner is None or owner._node is not node or owner._array is not array:
                 return False
+        thawed = [owner_of(node) for node in thawed_since(self._as_of)]
+        if any(owner is not None and id(buffer_of(owner._array)) in self._constants for owner in thawed):
+            return False
+        if thawed:
+            self._as_of = next_tick()
         return True
 
     def holds_any(self, nodes: Sequence[Node]) -> bool:
@@ -272,7 +294,8 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
 
     Arguments: arrays, tensors and nests of them, which enter the function as Tensors, and anything else, which is part
     of what is recorded (a call with another number records anew). So is everything else that the function uses: train
-    or eval mode, Python numbers, lengths of lists; scalars that change are passed as 0-d arrays. check_every: compare
+    or eval mode, Python numbers, lengths of lists; scalars that change are passed as 0-d arrays. (A parameter that begins
+    or ceases to require a gradient, or that an optimizer moves, is noticed: it records anew.) check_every: compare
     each n-th run with an eager one, and raise RuntimeError where they differ. cache: how many recordings are kept.
 
     Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. Dropout draws

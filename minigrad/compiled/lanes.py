@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,14 +63,32 @@ class Access(NamedTuple):
     place: Place | None  # None: all bytes in between
 
 
+class History:
+    """How a Memory has been used: what later uses may have to wait for, and which stretch each lane has used."""
+
+    def __init__(self) -> None:
+        self.accesses: dict[Access, None] = {}  # an ordered set: what is alike counts once
+        self.extents: dict[int | None, tuple[int, int]] = {}
+
+    def add(self, access: Access) -> None:
+        start, stop = self.extents.get(access.lane, (access.start, access.stop))
+        self.extents[access.lane] = min(start, access.start), max(stop, access.stop)
+        if access.writes and access.place is not None and is_dense(access.place):
+            # Whoever meets earlier uses of these bytes meets this one, which has waited for them.
+            inside = [a for a in self.accesses if access.start <= a.start and a.stop <= access.stop]
+            for a in inside:
+                del self.accesses[a]
+        self.accesses[access] = None
+
+
 def arranged(steps: Sequence[Step], kept: Sequence[Memory]) -> list[Section]:
     """Each step in the earliest section in which all that it needs is there. kept: memories of the results."""
     sections = [Section()]
-    accesses: defaultdict[Memory, list[Access]] = defaultdict(list)
+    histories: defaultdict[Memory, History] = defaultdict(History)
     first = drawn = 0
     for step in steps:
         used = list(_used(step))
-        at = max((_earliest(step.lane, use, accesses[use.place.memory]) for use in used), default=0)
+        at = max((_earliest(step.lane, use, histories[use.place.memory].accesses) for use in used), default=0)
         at = max(at, first)
         if _draws(step):
             at = drawn = max(at, drawn)  # in their order, whatever else they need
@@ -80,10 +98,10 @@ def arranged(steps: Sequence[Step], kept: Sequence[Memory]) -> list[Section]:
             sections.append(Section())
         sections[at].add(step)
         for use in used:
-            accesses[use.place.memory].append(Access(at, step.lane, use.writes, *use.extent, use.place))
+            histories[use.place.memory].add(Access(at, step.lane, use.writes, *use.extent, use.place))
     for memory in kept:
-        accesses[memory].append(Access(len(sections), None, False, 0, memory.size, None))
-    _split(sections, accesses)
+        histories[memory].add(Access(len(sections), None, False, 0, memory.size, None))
+    _split(sections, histories)
     return sections
 
 
@@ -124,7 +142,13 @@ def _extent(place: Place) -> tuple[int, int]:
     return start, place.offset + sum(end for end in ends if end > 0) + place.dtype.itemsize
 
 
-def _earliest(lane: int | None, use: _Use, before: list[Access]) -> int:
+def is_dense(place: Place) -> bool:
+    """Whether the place has every byte of its extent."""
+    start, stop = _extent(place)
+    return math.prod(place.shape) * place.dtype.itemsize == stop - start
+
+
+def _earliest(lane: int | None, use: _Use, before: Iterable[Access]) -> int:
     """The first section in which this use comes after all earlier ones that it must not meet."""
     start, stop = use.extent
     return max(
@@ -152,17 +176,13 @@ def _meet(lane: int | None, place: Place, other: Access) -> bool:
         return True
 
 
-def _split(sections: list[Section], accesses: dict[Memory, list[Access]]) -> None:
+def _split(sections: list[Section], histories: dict[Memory, History]) -> None:
     """Give each lane a Memory of its own in the place of one of which it alone uses a part."""
     own: dict[tuple[Memory, int], tuple[Memory, int]] = {}
-    for memory, uses in accesses.items():
-        lanes = {a.lane for a in uses}
-        if None in lanes or len(lanes) < 2:
+    for memory, history in histories.items():
+        if None in history.extents or len(history.extents) < 2:
             continue
-        extents = sorted(
-            (min(a.start for a in uses if a.lane == lane), max(a.stop for a in uses if a.lane == lane), lane)
-            for lane in lanes
-        )
+        extents = sorted((start, stop, lane) for lane, (start, stop) in history.extents.items())
         if all(stop <= start for (_, stop, _), (start, _, _) in itertools.pairwise(extents)):
             for start, stop, lane in extents:
                 own[memory, lane] = Memory(stop - start), start  # type: ignore[index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import sys
 import threading
@@ -86,6 +87,10 @@ class Recorder:
             return Place(memory, start, x.shape, x.strides, x.dtype)
         return map_nested(self.place, x)
 
+    def constants(self) -> set[int]:
+        """The ids of the arrays, with memory of their own, that steps use and no step makes."""
+        return {id(buffer_of(a)) for step in self.steps for a in arrays_in((step.args, step.kwargs))}
+
     # --- noting ---
 
     def note(self, function: Callable[..., Any], *args: Any, elementwise: bool = False, **kwargs: Any) -> None:
@@ -99,7 +104,7 @@ class Recorder:
 
     def note_call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """A call of a NumPy function that writes to `out`."""
-        if function is np.dot and type(real_of(args[0])) is np.ndarray:
+        if function is np.dot and len(args) == 2 and type(real_of(args[0])) is np.ndarray:
             function = np.ndarray.dot  # which does not look first for others' __array_function__
         self.note(function, *args, **kwargs)
 
@@ -427,10 +432,15 @@ def _numbers_as_arrays(inputs: Sequence[Any]) -> Sequence[Any]:
     if not any(type(x) in (int, float, bool) for x in inputs):
         return inputs
     dtype = np.result_type(*real_of(inputs))
-    if dtype.kind != "f":
-        return inputs
-    with np.errstate(all="ignore"):  # a number may be infinite there
-        return [np.asarray(x, dtype) if type(x) in (int, float, bool) else x for x in inputs]
+    return (
+        [_number_as(dtype, x) if type(x) in (int, float, bool) else x for x in inputs] if dtype.kind == "f" else inputs
+    )
+
+
+def _number_as(dtype: np.dtype[Any], x: float) -> Any:
+    with np.errstate(over="ignore"):
+        array = np.asarray(x, dtype)
+    return array if math.isinf(x) or not np.isinf(array) else x  # too large for the dtype: every run is to warn
 
 
 def _same_place(a: np.ndarray, b: np.ndarray) -> bool:

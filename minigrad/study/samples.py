@@ -283,7 +283,7 @@ def _times(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 def _layer_norm(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.ndarray] | None:
     if at.where(0) is None:
         return None
-    _, _, (normal, inverse) = at.saved
+    *_, (normal, inverse) = at.saved
     gx, *_ = layer_norm_kernel.backward(g, (normal, inverse), (True, False, False), *at.call.arguments)
     g_rows = vectors(g, at.place)
     return {0: gx, 1: np.einsum("bri,bri->bi", g_rows, vectors(normal, at.place)), 2: g_rows.sum(1)}
@@ -305,7 +305,7 @@ def _embedding(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.nd
 
 def _self_attention(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.ndarray] | None:
     _, wq, _, _, heads, _, bias, scale = at.call.arguments
-    _, _, residual = at.saved
+    *_, residual = at.saved
     keys = wq.shape[1]
     scale = (keys / heads) ** -0.5 if scale is None else scale
     each = at.vectors(0)
