@@ -294,9 +294,10 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
 
     Arguments: arrays, tensors and nests of them, which enter the function as Tensors, and anything else, which is part
     of what is recorded (a call with another number records anew). So is everything else that the function uses: train
-    or eval mode, Python numbers, lengths of lists; scalars that change are passed as 0-d arrays. (A parameter that begins
-    or ceases to require a gradient, or that an optimizer moves, is noticed: it records anew.) check_every: compare
-    each n-th run with an eager one, and raise RuntimeError where they differ. cache: how many recordings are kept.
+    or eval mode, Python numbers, lengths of lists; scalars that change are passed as 0-d arrays. Only of parameters it
+    is noticed when they begin or cease to require a gradient, or are moved by an optimizer: then it records anew.
+    check_every: compare each n-th run with an eager one, and raise RuntimeError where they differ. cache: how many
+    recordings are kept.
 
     Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. Dropout draws
     anew in every run. With hooks, captures or anomaly detection the function runs eagerly.

@@ -30,8 +30,10 @@ def is_calm(scores: np.ndarray) -> bool:
     """
     if not scores.size or scores.dtype.itemsize < 4:
         return False
-    if scores.size <= CALM**2 and np.vdot(scores, scores) < CALM**2:  # no score is larger than the norm of all
-        return True
+    if scores.size <= CALM**2:
+        flat = scores.reshape(-1)
+        if flat.dot(flat) < CALM**2:  # no score is larger than the norm of all
+            return True
     calm = np.minimum.reduce(scores, None) > -CALM and np.maximum.reduce(scores, None) < CALM  # False for NaN
     return bool(calm)
 
