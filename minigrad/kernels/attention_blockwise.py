@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigrad.kernels.memory import ALIGNMENT, aligned
+from minigrad.kernels.memory import ALIGNMENT, of_dtype
 from minigrad.threads import get_num_threads, spread
 
 Index = tuple[int, ...]
@@ -179,7 +179,7 @@ def _aligned(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
     """An array whose every row begins with a cache line: a vector that crosses one is read twice."""
     line = ALIGNMENT // dtype.itemsize
     padded = -(-columns // line) * line
-    return aligned(rows * padded, dtype).reshape(rows, padded)[:, :columns]
+    return of_dtype((rows, padded), dtype)[:, :columns]
 
 
 def _shaped(buffer: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -214,8 +214,8 @@ class Workspace:
         wider = max(call.k.shape[-1], call.v.shape[-1]) + 1
         self._q = _aligned(n_queries, call.k.shape[-1] + 1, call.inner)
         self._scores = _aligned(1, n_queries * n_keys, call.inner)[0]
-        self._total = np.empty(n_queries * wider, call.inner)
-        self._product = np.empty(max(call.block) * wider, call.inner)
+        self._total = of_dtype((n_queries * wider,), call.inner)
+        self._product = of_dtype((max(call.block) * wider,), call.inner)
         self.kt = self.transposed(call.k.shape[-1])
 
     def transposed(self, dim: int) -> list[np.ndarray]:
@@ -292,8 +292,8 @@ def forward(
 ) -> tuple[np.ndarray, Residual]:
     """The output, written to `out` if there is one, and what the way back needs."""
     call = Call(q, k, v, mask, bias, scale)
-    y = np.empty((*call.batch, q.shape[-2], v.shape[-1]), call.dtype) if out is None else out
-    logsumexp = np.empty(y.shape[:-1], call.inner)
+    y = of_dtype((*call.batch, q.shape[-2], v.shape[-1]), call.dtype) if out is None else out
+    logsumexp = of_dtype(y.shape[:-1], call.inner)
     parts = call.parts(math.prod(call.batch), 16)
 
     def work(units: Iterator[tuple[Index, int]]) -> None:
@@ -382,12 +382,10 @@ class Sums:
     """
 
     def __init__(self, shape: tuple[int, ...], parts: int, dtype: np.dtype, out: np.ndarray | None = None):
-        if out is not None:
-            out.fill(0)
-        self.parts = [
-            np.zeros(shape, dtype) if out is None else out,
-            *(np.zeros(shape, dtype) for _ in range(parts - 1)),
-        ]
+        first = of_dtype(shape, dtype) if out is None else out
+        self.parts = [first, *(of_dtype(shape, dtype) for _ in range(parts - 1))]
+        for part in self.parts:
+            part.fill(0)
 
     def of(self, part: int) -> np.ndarray:
         return self.parts[part % len(self.parts)]

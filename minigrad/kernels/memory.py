@@ -88,9 +88,11 @@ _buffers = _Buffers()
 
 def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
     """An array of this shape and of like's dtype, with anything in it; a stand-in for one if like is one."""
-    if type(like) is not np.ndarray:
-        return np.empty(shape, like.dtype, like=like)
-    dtype = like.dtype
+    return of_dtype(shape, like.dtype) if type(like) is np.ndarray else np.empty(shape, like.dtype, like=like)
+
+
+def of_dtype(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """The same for a dtype."""
     size = math.prod(shape) * dtype.itemsize
     if size < SMALLEST:
         return np.empty(shape, dtype)
