@@ -69,8 +69,8 @@ def whole_of(path):
 @pytest.fixture(scope="module")
 def command(files, shape):
     """The words of a run of many short epochs, half of whose time goes into checkpoints; and of a cross-validation."""
-    tagged = ("per-vector", "--train", str(files / "test.conllu"), *shape, *WORDS, "--epochs", "120")
-    folded = ("single", "--train", str(files / "test.ts"), "--folds", "3", *shape, "--epochs", "12")
+    tagged = ("per-vector", "--train", str(files / "test.conllu"), *shape, *WORDS, "--epochs", "400")
+    folded = ("single", "--train", str(files / "test.ts"), "--folds", "3", *shape, "--epochs", "60")
     return {"tagged": tagged, "folded": folded}
 
 
