@@ -69,8 +69,8 @@ def whole_of(path):
 @pytest.fixture(scope="module")
 def command(files, shape):
     """The words of a run of many short epochs, half of whose time goes into checkpoints; and of a cross-validation."""
-    tagged = ("per-vector", "--train", str(files / "test.conllu"), *shape, *WORDS, "--epochs", "400")
-    folded = ("single", "--train", str(files / "test.ts"), "--folds", "3", *shape, "--epochs", "60")
+    tagged = ("per-vector", "--train", str(files / "test.conllu"), *shape, *WORDS, "--epochs", "120")
+    folded = ("single", "--train", str(files / "test.ts"), "--folds", "3", *shape, "--epochs", "12")
     return {"tagged": tagged, "folded": folded}
 
 
@@ -86,8 +86,12 @@ def uninterrupted(command, call, tmp_path_factory, without_pictures):
 
 
 def start(argv, environment, folder):
-    """A process without pictures and reports, which would be most of its time."""
-    program = f"import sys; {BARE}; from experiments.cli import main; main(sys.argv[1:])"
+    """A process without pictures and reports, which would be most of its time.
+
+    It hears Ctrl-C even if these tests do not, as what a shell starts in the background.
+    """
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"import sys; {hears}; {BARE}; from experiments.cli import main; main(sys.argv[1:])"
     words = [sys.executable, "-c", program, *argv]
     return subprocess.Popen(
         words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
