@@ -12,6 +12,7 @@ import minigrad as mg
 from minigrad import nn, optim, study
 from minigrad.check.cases import load_cases
 from minigrad.check.programs import Program, random_program
+from minigrad.compiled import lanes as compiled_lanes
 from minigrad.compiled import program as compiled_program
 from minigrad.compiled.lanes import _used
 from minigrad.kernels import pieces
@@ -596,15 +597,17 @@ def test_a_write_that_reads_elsewhere_in_its_memory_is_not_cut(in_lanes):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_section_of_one_lane_has_one_thread_of_blas(dtype, in_lanes):
-    """One example, whose rows and whose heads are cut, so that lanes come one after the other."""
+def test_a_section_of_one_lane_has_one_thread_of_blas(dtype, in_lanes, monkeypatch):
+    """One example, whose heads' columns are not known to lie apart, so that lanes come one after the other."""
+    monkeypatch.setattr(compiled_lanes, "_meet", lambda *_: True)
     ws = [mg.tensor(0.1 * normal(128, 128, seed=s, dtype=dtype), requires_grad=True) for s in range(4)]
     labels = np.arange(400)[None] % 128
 
     def loss(x):
-        return nn.cross_entropy(mg.linear(mg.self_attention(x, *ws[:3], heads=2), ws[3]), labels)
+        return nn.cross_entropy(mg.linear(mg.self_attention(x, *ws[:3], heads=4), ws[3]), labels)
 
     compare(loss, ws, [[normal(1, 400, 128, seed=s, dtype=dtype)] for s in range(3)])
+    assert 1 in in_lanes
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

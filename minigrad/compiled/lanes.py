@@ -73,7 +73,7 @@ class History:
     def add(self, access: Access) -> None:
         start, stop = self.extents.get(access.lane, (access.start, access.stop))
         self.extents[access.lane] = min(start, access.start), max(stop, access.stop)
-        if access.writes and access.place is not None and is_dense(access.place):
+        if access.writes and access.place is not None and _is_dense(access.place):
             # Whoever meets earlier uses of these bytes meets this one, which has waited for them.
             inside = [a for a in self.accesses if access.start <= a.start and a.stop <= access.stop]
             for a in inside:
@@ -142,7 +142,7 @@ def _extent(place: Place) -> tuple[int, int]:
     return start, place.offset + sum(end for end in ends if end > 0) + place.dtype.itemsize
 
 
-def is_dense(place: Place) -> bool:
+def _is_dense(place: Place) -> bool:
     """Whether the place has every byte of its extent."""
     start, stop = _extent(place)
     return math.prod(place.shape) * place.dtype.itemsize == stop - start

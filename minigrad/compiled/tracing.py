@@ -427,14 +427,17 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
     return recorder.note_result(function, args, kwargs, result)
 
 
+_NUMBERS = (int, float, bool)
+
+
 def _numbers_as_arrays(inputs: Sequence[Any]) -> Sequence[Any]:
     """Python's numbers beside floats as 0-d arrays of their dtype: NumPy takes half as long to get to those."""
-    if not any(type(x) in (int, float, bool) for x in inputs):
+    if not any(type(x) in _NUMBERS for x in inputs):
         return inputs
     dtype = np.result_type(*real_of(inputs))
-    return (
-        [_number_as(dtype, x) if type(x) in (int, float, bool) else x for x in inputs] if dtype.kind == "f" else inputs
-    )
+    if dtype.kind != "f":
+        return inputs
+    return [_number_as(dtype, x) if type(x) in _NUMBERS else x for x in inputs]
 
 
 def _number_as(dtype: np.dtype[Any], x: float) -> Any:

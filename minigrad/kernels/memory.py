@@ -92,7 +92,7 @@ def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
 
 
 def of_dtype(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """The same for a dtype."""
+    """An array of this shape and dtype, with anything in it."""
     size = math.prod(shape) * dtype.itemsize
     if size < SMALLEST:
         return np.empty(shape, dtype)
