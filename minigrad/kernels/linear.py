@@ -68,20 +68,21 @@ def _finished(y: np.ndarray, bias: np.ndarray | None, relu: bool) -> np.ndarray:
 
 
 def backward(
-    g: np.ndarray, residual: Residual, wanted: Sequence[bool], weight: np.ndarray
+    g: np.ndarray, residual: Residual, wanted: Sequence[bool], weight: np.ndarray, more: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
-    """The gradients of x, weight and bias."""
+    """The gradients of x, weight and bias. more: what x has got elsewhere, shaped like it."""
     x, y = residual
     leading, work = g.shape[:-1], x.size * weight.shape[1]
     g = rows(g)
+    more = None if more is None else rows(more)
     if is_little(work) or g.dtype is not x.dtype or weight.dtype is not x.dtype:
-        gx, gweight, gbias = _pull(g, y, wanted, x, weight, None)
+        gx, gweight, gbias = _pull(g, y, wanted, x, weight, more, None)
     else:
         gx = empty(x.shape, g) if wanted[0] else None
 
         def pull(some: slice) -> tuple[np.ndarray | None, ...]:
-            y_part, gx_part = (None if t is None else t[some] for t in (y, gx))
-            return _pull(g[some], y_part, wanted, x[some], weight, gx_part)
+            y_part, more_part, gx_part = (None if t is None else t[some] for t in (y, more, gx))
+            return _pull(g[some], y_part, wanted, x[some], weight, more_part, gx_part)
 
         _, gweights, gbiases = zip(*over_rows(pull, leading, 2 * work))
         gweight, gbias = total(gweights), total(gbiases)
@@ -96,16 +97,16 @@ def _pull(
     wanted: Sequence[bool],
     x: np.ndarray,
     weight: np.ndarray,
+    more: np.ndarray | None,
     out: np.ndarray | None,
 ) -> tuple[np.ndarray | None, ...]:
     """The gradients that come through some rows; that of x written to `out` where it is given."""
     if y is not None:
         g = np.multiply(g, y > 0, out=empty_like(g))
-    return (
-        np.dot(g, weight.T, out=out) if wanted[0] else None,
-        np.dot(x.T, g) if wanted[1] else None,
-        sum_of_rows(g) if wanted[2] else None,
-    )
+    gx = np.dot(g, weight.T, out=out) if wanted[0] else None
+    if gx is not None and more is not None:
+        gx += more
+    return gx, np.dot(x.T, g) if wanted[1] else None, sum_of_rows(g) if wanted[2] else None
 
 
 def total(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:

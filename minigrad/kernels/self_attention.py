@@ -2,6 +2,9 @@
 
 x: (..., n, dim); wq, wk: (dim, heads * key_dim); wv: (dim, heads * value_dim). Nothing is copied to split or to join
 heads: they are views of the product, and of the output.
+
+With one head, q k^T = x (wq wk^T) x^T. Where x has many rows it is *folded*: x wq wk^T are the queries, x itself the
+keys, so that one product of all rows less is needed, and one less on each way back, for three of matrices of weights.
 """
 
 from __future__ import annotations
@@ -13,9 +16,18 @@ import numpy as np
 from minigrad.kernels import attention, linear
 from minigrad.kernels.memory import empty
 
-# What the way back needs: of the projection; wq, wk and wv side by side, (dim, heads * (2 key_dim + value_dim)); and of
-# attention.
-Residual = tuple[linear.Residual, np.ndarray, attention.Residual]
+# What the way back needs: of the projection; its weights side by side; of attention; and whether it is folded.
+Residual = tuple[linear.Residual, np.ndarray, attention.Residual, bool]
+
+
+def folds(x: np.ndarray, wq: np.ndarray, heads: int) -> bool:
+    """Whether fewer multiplications are needed if the weights of queries and keys are multiplied first."""
+    dim, keys = wq.shape
+    return heads == 1 and keys >= dim and x.size >= 2 * dim * dim
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return linear.forward(a, b, None, False)[0]
 
 
 def _heads(x: np.ndarray, heads: int) -> np.ndarray:
@@ -26,8 +38,11 @@ def _heads(x: np.ndarray, heads: int) -> np.ndarray:
     return heads_first
 
 
-def _split(projected: np.ndarray, heads: int, keys: int) -> Sequence[np.ndarray]:
-    """q, k and v as views of the product; keys: heads * key_dim."""
+def _split(projected: np.ndarray, x: np.ndarray | None, heads: int, keys: int) -> Sequence[np.ndarray]:
+    """q, k and v as views of the product; of x, if it stands for the keys. keys: heads * key_dim."""
+    if x is not None:
+        dim = x.shape[-1]
+        return [t[..., None, :, :] for t in (projected[..., :dim], x, projected[..., dim:])]
     if projected.shape[-1] == 3 * keys:  # they are alike, so it is three times as many heads
         every = _heads(projected, 3 * heads)
         return every[..., :heads, :, :], every[..., heads : 2 * heads, :, :], every[..., 2 * heads :, :, :]
@@ -46,33 +61,50 @@ def forward(
     scale: float,
 ) -> tuple[np.ndarray, Residual]:
     """The output (..., n, heads * value_dim), and what the way back needs."""
-    weights = np.concatenate((wq, wk, wv), 1)
+    folded = folds(x, wq, heads)
+    weights = np.concatenate((_product(wq, wk.T), wv) if folded else (wq, wk, wv), 1)
     projected, projection = linear.forward(x, weights, None, False)
-    q, k, v = _split(projected, heads, wq.shape[1])
-    y = empty((*x.shape[:-1], wv.shape[1]), q)
+    q, k, v = _split(projected, x if folded else None, heads, wq.shape[1])
+    y = empty((*x.shape[:-1], wv.shape[1]), projected)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(y, heads))
-    return y, (projection, weights, residual)
+    return y, (projection, weights, residual, folded)
 
 
 def backward(
-    g: np.ndarray, residual: Residual, wanted: Sequence[bool], keys: int, heads: int, scale: float
+    g: np.ndarray, residual: Residual, wanted: Sequence[bool], wq: np.ndarray, wk: np.ndarray, heads: int, scale: float
 ) -> tuple[np.ndarray | None, ...]:
-    """The gradients of x, wq, wk, wv and bias; keys: heads * key_dim."""
-    projection, weights, _ = residual
-    gqkv, gbias = to_projections(g, residual, wanted[4], keys, heads, scale)
+    """The gradients of x, wq, wk, wv and bias."""
+    projection, weights, *_ = residual
+    gprojected, gkeys, gbias = to_projections(g, residual, (wanted[0], wanted[4]), wq.shape[1], heads, scale)
     wanted_here = (wanted[0], wanted[1] or wanted[2] or wanted[3], False)
-    gx, gweights, _ = linear.backward(gqkv, projection, wanted_here, weights)
+    gx, gweights, _ = linear.backward(gprojected, projection, wanted_here, weights, gkeys)
     if gweights is None:
         return gx, None, None, None, gbias
-    return gx, gweights[:, :keys], gweights[:, keys : 2 * keys], gweights[:, 2 * keys :], gbias
+    return gx, *to_weights(gweights, wq, wk, residual), gbias
 
 
 def to_projections(
-    g: np.ndarray, residual: Residual, bias_wanted: bool, keys: int, heads: int, scale: float
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """The gradients of q, k and v side by side, (..., n, width), and of the bias; arguments as for backward."""
-    _, weights, attended = residual
-    gqkv = empty((*g.shape[:-1], weights.shape[1]), g)
-    wanted = (True, True, True, bias_wanted)
-    *_, gbias = attention.backward(_heads(g, heads), attended, wanted, scale, out=_split(gqkv, heads, keys))
-    return gqkv, gbias
+    g: np.ndarray, residual: Residual, wanted: tuple[bool, bool], keys: int, heads: int, scale: float
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """The gradients of the product, (..., n, width), of x as keys if that is folded, and of the bias.
+
+    wanted: whether those of x and of the bias are.
+    """
+    (x, _), weights, attended, folded = residual
+    gprojected = empty((*g.shape[:-1], weights.shape[1]), g)
+    gkeys = empty((*g.shape[:-1], x.shape[1]), g) if folded else None
+    out = _split(gprojected, gkeys, heads, keys)
+    needed = (True, wanted[0] or not folded, True, wanted[1])
+    *_, gbias = attention.backward(_heads(g, heads), attended, needed, scale, out)
+    return gprojected, gkeys, gbias
+
+
+def to_weights(
+    gweights: np.ndarray, wq: np.ndarray, wk: np.ndarray, residual: Residual
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients of wq, wk and wv from that of the weights side by side, (..., dim, width)."""
+    dim, keys = wq.shape
+    if not residual[-1]:
+        return gweights[..., :keys], gweights[..., keys : 2 * keys], gweights[..., 2 * keys :]
+    folded = gweights[..., :dim]
+    return _product(folded, wk), _product(folded.swapaxes(-1, -2), wq), gweights[..., dim:]

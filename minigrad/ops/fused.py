@@ -392,7 +392,7 @@ def _self_attention_backward(
     bias: Array,
     scale: float | None,
 ) -> tuple[Array | None, ...]:
-    return self_attention_kernel.backward(g, residual, wanted, wq.shape[1], heads, _scale_per_head(wq, heads, scale))
+    return self_attention_kernel.backward(g, residual, wanted, wq, wk, heads, _scale_per_head(wq, heads, scale))
 
 
 def _scale_per_head(wq: Array, heads: int, scale: float | None) -> float:
@@ -415,10 +415,11 @@ def self_attention(
     bias: Array = None,
     scale: float | None = None,
 ) -> Any:
-    """attention(x wq, x wk, x wv) in each head: the three products as one, and heads split and joined without copies.
+    """attention(x wq, x wk, x wv) in each head: the products as one, and heads split and joined without copies.
 
     x: (..., n, dim), finite; wq, wk: (dim, heads * key_dim); wv: (dim, heads * value_dim); returns (..., n, heads *
-    value_dim). mask, bias and scale as in `attention`, the former two broadcast to (..., heads, query, key).
+    value_dim). mask, bias and scale as in `attention`, the former two broadcast to (..., heads, query, key). One head
+    and many vectors: the scores are computed as x (wq wk^T) x^T, which is less work.
 
     >>> self_attention([[1.0], [1.0]], [[1.0]], [[1.0]], [[2.0]])
     tensor([[2.],

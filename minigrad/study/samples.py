@@ -304,18 +304,21 @@ def _embedding(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.nd
 
 
 def _self_attention(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, np.ndarray] | None:
-    _, wq, _, _, heads, _, bias, scale = at.call.arguments
+    _, wq, wk, _, heads, _, bias, scale = at.call.arguments
     *_, residual = at.saved
     keys = wq.shape[1]
     scale = (keys / heads) ** -0.5 if scale is None else scale
     each = at.vectors(0)
     if each is None:
         return None
-    gqkv, gbias = self_attention_kernel.to_projections(g, residual, 6 in at.call.tracked, keys, heads, scale)
-    _, side_by_side, _ = residual
-    gx = _times(gqkv, side_by_side.T)
-    weights = np.matmul(each.swapaxes(1, 2), vectors(gqkv, at.place))
-    found = {0: gx, 1: weights[..., :keys], 2: weights[..., keys : 2 * keys], 3: weights[..., 2 * keys :]}
+    wanted = (True, 6 in at.call.tracked)
+    gprojected, gkeys, gbias = self_attention_kernel.to_projections(g, residual, wanted, keys, heads, scale)
+    _, side_by_side, *_ = residual
+    gx = _times(gprojected, side_by_side.T)
+    if gkeys is not None:
+        gx += gkeys
+    weights = np.matmul(each.swapaxes(1, 2), vectors(gprojected, at.place))
+    found = {0: gx, **dict(enumerate(self_attention_kernel.to_weights(weights, wq, wk, residual), 1))}
     if gbias is None or 6 not in shared:
         return {**found, 6: gbias}
     unsummed = _sum_but_samples(gbias, bias.shape, gbias.ndim, at.place)

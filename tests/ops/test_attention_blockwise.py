@@ -194,11 +194,12 @@ def test_finite_differences(threads):
 
 
 @pytest.mark.usefixtures("always_blockwise")
-def test_self_attention_takes_it_too(threads):
-    x, wq, wk, wv = normal(2, 23, 8), normal(8, 6), normal(8, 6, seed=1), normal(8, 4, seed=2)
+@pytest.mark.parametrize("heads", [1, 2])
+def test_self_attention_takes_it_too(heads, threads):
+    x, wq, wk, wv = normal(2, 23, 6), normal(6, 6), normal(6, 6, seed=1), normal(6, 4, seed=2)
     mask = masks(23, 23)["causal"]
-    y, grads = run(lambda *xs: mg.self_attention(*xs, heads=2, mask=mask), x, wq, wk, wv)
-    expected, expected_grads = run(lambda *xs: mg.self_attention.reference(*xs, heads=2, mask=mask), x, wq, wk, wv)
+    y, grads = run(lambda *xs: mg.self_attention(*xs, heads=heads, mask=mask), x, wq, wk, wv)
+    expected, expected_grads = run(lambda *xs: mg.self_attention.reference(*xs, heads=heads, mask=mask), x, wq, wk, wv)
     np.testing.assert_allclose(y, expected, rtol=1e-11, atol=1e-12)
     for g, expected_g in zip(grads, expected_grads):
         np.testing.assert_allclose(g, expected_g, rtol=1e-11, atol=1e-11)

@@ -5,6 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.engine import OPS
+from minigrad.kernels.self_attention import folds
 from minigrad.op import FusedOp
 
 INF, NAN = np.inf, np.nan
@@ -73,6 +74,33 @@ def test_gradients_only_where_they_are_asked_for():
         ]
     ):
         np.testing.assert_allclose(run(part, (q, k, v, b)[i])[1][0], full[i], rtol=1e-13)
+
+
+@pytest.mark.parametrize("vectors", [2, 9])
+def test_gradients_of_self_attention_only_where_they_are_asked_for(vectors):
+    """In both forms: with few vectors, and folded."""
+    xs = [normal(vectors, 3), *(normal(3, 3, seed=s) for s in range(3)), normal(vectors, vectors)]
+    _, full = run(lambda x, q, k, v, b: mg.self_attention(x, q, k, v, bias=b), *xs)
+    for i, x in enumerate(xs):
+
+        def part(t, i=i):
+            *first, b = [t if i == j else other for j, other in enumerate(xs)]
+            return mg.self_attention(*first, bias=b)
+
+        np.testing.assert_allclose(run(part, x)[1][0], full[i], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+@pytest.mark.parametrize("dim", [1, 4, 12])
+@pytest.mark.parametrize("width", [4, 8, 12])
+def test_self_attention_is_folded_where_that_saves_multiplications(heads, dim, width):
+    for n in (0, 1, dim, 2 * dim, 5 * dim, 100):
+        apart = 3 * n * dim * 2 * width  # forward, to the weights and to the vectors
+        folded = 3 * (n * dim * dim * heads + dim * width * dim)
+        if folds(normal(n, dim), normal(dim, width), heads):
+            assert folded <= apart
+        elif heads == 1 and width >= dim and n:
+            assert n < 2 * dim
 
 
 @pytest.mark.parametrize(

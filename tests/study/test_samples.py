@@ -200,6 +200,11 @@ CALLS = {
     "an attention with shared queries": ((5, D), lambda x, w: mg.attention(w, x, x)),
     "an attention with shared keys": ((5, D), lambda x, w: mg.attention(x, w, w)),
     "all of self-attention": ((D, 4), lambda x, w: self_attention(x, w, w * 2, -w, heads=2)),
+    "self-attention with one head": ((D, 2 * D), lambda x, w: self_attention(x, w, mg.sin(w), -w)),
+    "self-attention with one head and a bias": (
+        (N, N),
+        lambda x, w: self_attention(x, *[np.eye(D)] * 3, bias=w, mask=np.tri(N, dtype=bool)),
+    ),
     "self-attention with a bias": (
         (2, N, N),
         lambda x, w: self_attention(x, *w[0, None, :D, :D].repeat(3, 0), heads=2, bias=w, scale=0.3),
