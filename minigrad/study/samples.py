@@ -318,7 +318,8 @@ def _self_attention(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, 
     if gkeys is not None:
         gx += gkeys
     weights = np.matmul(each.swapaxes(1, 2), vectors(gprojected, at.place))
-    found = {0: gx, **dict(enumerate(self_attention_kernel.to_weights(weights, wq, wk, residual), 1))}
+    gwq, gwk, gwv = self_attention_kernel.to_weights(weights, wq, wk, residual)
+    found: dict[int, np.ndarray] = {0: gx, 1: gwq, 2: gwk, 3: gwv}
     if gbias is None or 6 not in shared:
         return {**found, 6: gbias}
     unsummed = _sum_but_samples(gbias, bias.shape, gbias.ndim, at.place)
