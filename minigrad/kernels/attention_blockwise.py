@@ -1,8 +1,9 @@
 """Attention block by block: the scores are never there all at once, so memory grows with n and not with n^2.
 
 Forward goes over the key blocks of each block of queries with a running maximum and a running sum (Milakov and
-Gimelshein 2018, arXiv:1805.02867) and keeps the output and one logsumexp a query; backward computes the scores again
-(FlashAttention-2: Dao 2023, arXiv:2307.08691). Batch rows and heads are spread over threads.
+Gimelshein 2018, arXiv:1805.02867) and keeps the output and one logsumexp a query; backward computes the scores again,
+over the query blocks of each block of keys (FlashAttention-2: Dao 2023, arXiv:2307.08691), for then only the gradient
+of the queries is summed in memory that is far away. Batch rows and heads are spread over threads.
 
 Three passes over a block cost as much as a product, so three are left to the products: q gets one column more, minus
 what is to be subtracted from its scores, g another, and k and v a column of ones.
@@ -49,9 +50,10 @@ def block_shape(itemsize: int) -> tuple[int, int]:
     """How many queries, and how many keys, a block has.
 
     Two blocks, the weights and their gradients, fill three fifths of the second-level cache; the block's rows of q, k,
-    v and g and their gradients need the rest. Those of the keys come from further away for every block, so it is
-    taller than wide. Both are multiples of the widest vector and of the rows that BLAS computes at a time; with fewer
-    than 144 the calls would cost more than they compute.
+    v and g and their gradients need the rest. Forward, those of the keys come from further away for every block, so it
+    is taller than wide (backward, where those of the queries do, takes as long with any such shape). Both are multiples
+    of the widest vector and of the rows that BLAS computes at a time; with fewer than 144 the calls would cost more
+    than they compute.
     """
     scores = second_level_cache() * 3 // 10 // itemsize
     keys = max(144, math.isqrt(scores * 3 // 5) // 48 * 48)
@@ -146,8 +148,8 @@ class Call:
         """Where this row's gradients of q, k, v and bias stand."""
         return row, row, row, self.bias_index(row)
 
-    def parts(self, groups: int, rounds: int) -> int:
-        """Into how many parts the queries are cut so that each thread gets equally many units, and at least `rounds`.
+    def parts(self, groups: int, blocks: int, rounds: int) -> int:
+        """Into how many parts `blocks` are cut so that each thread gets equally many units, and at least `rounds`.
 
         More than one: threads are not equally fast, and at the end they wait for the last unit.
         """
@@ -156,23 +158,29 @@ class Call:
             return 1
         step = threads // math.gcd(groups, threads)
         wanted = math.ceil(rounds * threads / groups / step) * step
-        return min(wanted, len(self.query_blocks))
+        return min(wanted, blocks)
 
-    def visible(self, row: Index, queries: slice) -> Iterator[tuple[int, slice, np.ndarray | None]]:
-        """(number, keys, mask) of each block where these queries see anything; the mask is None where they see all."""
-        for i, keys in enumerate(self.key_blocks):
-            seen = None if self.mask is None else _block(self.mask[row], queries, keys)
-            if seen is None or seen.all():
-                yield i, keys, None
-            elif seen.any():
-                yield i, keys, seen
+    def seen(self, row: Index, queries: slice, keys: slice) -> tuple[bool, np.ndarray | None]:
+        """Whether these queries see any of these keys, and which; None: all."""
+        mask = None if self.mask is None else _block(self.mask[row], queries, keys)
+        if mask is None or mask.all():
+            return True, None
+        return bool(mask.any()), mask
 
-    def of_row(self, keys: np.ndarray, row: Index) -> np.ndarray:
-        """The keys or values of one row of the batch; 0 where nobody may look."""
-        x = np.ascontiguousarray(keys[row], self.inner)
+    def of_row(self, x: np.ndarray, row: Index, keys: slice = slice(None)) -> np.ndarray:
+        """Keys or values of one row of the batch; 0 where nobody may look."""
+        some: np.ndarray = x[row][keys].astype(self.inner, copy=False)
         if self.looked_at is None or self.looked_at[row].all():
-            return x
-        return np.where(self.looked_at[row][:, None], x, x.dtype.type(0))
+            return some
+        looked_at = self.looked_at[row]
+        return np.where(looked_at[keys if len(looked_at) > 1 else slice(None), None], some, some.dtype.type(0))
+
+    def scaled_queries(self, row: Index, queries: slice, out: np.ndarray) -> None:
+        """scale q, so that the scores are powers of the base; 0 for those that may look at nothing."""
+        np.multiply(self.q[row][queries], self.scale / self.base.log_of_base, out=out, dtype=out.dtype)
+        if self.looking is not None:
+            looking = self.looking[row]
+            out[~(looking[queries] if len(looking) > 1 else np.broadcast_to(looking, len(out)))] = 0
 
 
 def _aligned(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
@@ -205,64 +213,41 @@ def _longest(x: np.ndarray) -> float:
 
 
 class Workspace:
-    """What one thread computes in: one row's keys, and room for a block."""
+    """What one thread computes in: room for a block of scores, and for what is added up from blocks."""
 
     def __init__(self, call: Call):
         self.call = call
         self.row: Index = (-1,)  # none yet
-        n_queries, n_keys = call.block
+        self._scores = _aligned(1, math.prod(call.block), call.inner)[0]
         wider = max(call.k.shape[-1], call.v.shape[-1]) + 1
-        self._q = _aligned(n_queries, call.k.shape[-1] + 1, call.inner)
-        self._scores = _aligned(1, n_queries * n_keys, call.inner)[0]
-        self._total = of_dtype((n_queries * wider,), call.inner)
         self._product = of_dtype((max(call.block) * wider,), call.inner)
-        self.kt = self.transposed(call.k.shape[-1])
 
-    def transposed(self, dim: int) -> list[np.ndarray]:
-        """Room for [x, 1]^T in blocks: turned around once, and not by every product."""
-        blocks = [_aligned(dim + 1, block.stop - block.start, self.call.inner) for block in self.call.key_blocks]
-        for block in blocks:
-            block[-1] = 1
-        return blocks
-
-    def transpose(self, x: np.ndarray, blocks: list[np.ndarray]) -> None:
-        for block, keys in zip(blocks, self.call.key_blocks):
-            block[:-1] = x[keys].T
-
-    def load(self, row: Index) -> None:
-        """Turn to this row of the batch."""
-        self.row = row
-        k = self.call.of_row(self.call.k, row)
-        self.transpose(k, self.kt)
-        self.longest_key = _longest(k)
-
-    def queries(self, queries: slice) -> np.ndarray:
-        """[scale q, room for minus the shift]."""
-        q = self._q[: queries.stop - queries.start]
-        scale = self.call.scale / self.call.base.log_of_base
-        np.multiply(self.call.q[self.row][queries], scale, out=q[:, :-1], dtype=q.dtype)
-        if self.call.looking is not None:
-            looking = self.call.looking[self.row]
-            q[~(looking[queries] if len(looking) > 1 else np.broadcast_to(looking, len(q))), :-1] = 0
-        return q
-
-    def scores(self, q: np.ndarray, queries: slice, i: int, mask: np.ndarray | None) -> np.ndarray:
-        """scale q k^T + bias - shift for key block i; -inf under the mask."""
-        call, kt = self.call, self.kt[i]
+    def scores(self, q: np.ndarray, kt: np.ndarray, queries: slice, keys: slice, mask: np.ndarray | None) -> np.ndarray:
+        """[scale q, -shift] [k, 1]^T + bias for one block; -inf under the mask."""
+        bias = self.call.bias
         scores = _multiply(q, kt, _shaped(self._scores, len(q), kt.shape[1]))
-        if call.bias is not None:
-            scores += _block(call.bias[self.row], queries, call.key_blocks[i]) / call.base.log_of_base
+        if bias is not None:
+            scores += _block(bias[self.row], queries, keys) / self.call.base.log_of_base
         if mask is not None:
             np.copyto(scores, -np.inf, where=~mask)
         return scores
 
-    def total(self, rows: int, columns: int) -> np.ndarray:
-        total = _shaped(self._total, rows, columns)
-        total.fill(0)
-        return total
-
     def add_product(self, total: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
         total += _multiply(a, b, _shaped(self._product, len(a), b.shape[1]))
+
+
+def _with_ones(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
+    """Room for an array, with a column of ones behind it."""
+    room = _aligned(rows, columns + 1, dtype)
+    room[:, -1] = 1
+    return room
+
+
+def _under_ones(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
+    """Room for an array, with a row of ones below it."""
+    room = _aligned(rows + 1, columns, dtype)
+    room[-1] = 1
+    return room
 
 
 # --- forward -----------------------------------------------------------------------------------------------------
@@ -294,39 +279,72 @@ def forward(
     call = Call(q, k, v, mask, bias, scale)
     y = of_dtype((*call.batch, q.shape[-2], v.shape[-1]), call.dtype) if out is None else out
     logsumexp = of_dtype(y.shape[:-1], call.inner)
-    parts = call.parts(math.prod(call.batch), 16)
+    parts = call.parts(math.prod(call.batch), len(call.query_blocks), 16)
 
     def work(units: Iterator[tuple[Index, int]]) -> None:
-        space = Workspace(call)
-        v = _aligned(call.v.shape[-2], call.v.shape[-1] + 1, call.inner)
-        v[:, -1] = 1
+        space = ForwardSpace(call)
         for row, part in units:
-            if row != space.row:
-                space.load(row)
-                v[:, :-1] = call.of_row(call.v, row)
+            space.turn_to(row)
             for queries in call.query_blocks[part::parts]:
-                _attend(space, v, queries, y[row][queries], logsumexp[row][queries])
+                _attend(space, queries, y[row][queries], logsumexp[row][queries])
 
     spread(work, list(itertools.product(call.rows(), range(parts))))
     return y, Residual(q, k, v, mask, bias, scale, y, logsumexp)
 
 
-def _attend(space: Workspace, v: np.ndarray, queries: slice, y: np.ndarray, logsumexp: np.ndarray) -> None:
+class ForwardSpace(Workspace):
+    """With the keys and the values of a row of the batch, and room for a block of queries and of the output."""
+
+    def __init__(self, call: Call):
+        super().__init__(call)
+        key_dim, value_dim = call.k.shape[-1], call.v.shape[-1]
+        self._q = _aligned(call.block[0], key_dim + 1, call.inner)
+        self._total = of_dtype((call.block[0], value_dim + 1), call.inner)
+        # [k, 1]^T in blocks: turned around once, and not by every product
+        self.kt = [_under_ones(key_dim, keys.stop - keys.start, call.inner) for keys in call.key_blocks]
+        self.v = _with_ones(call.v.shape[-2], value_dim, call.inner)
+
+    def turn_to(self, row: Index) -> None:
+        if row == self.row:
+            return
+        self.row = row
+        k = self.call.of_row(self.call.k, row)
+        for kt, keys in zip(self.kt, self.call.key_blocks):
+            kt[:-1] = k[keys].T
+        self.longest_key = _longest(k)
+        self.v[:, :-1] = self.call.of_row(self.call.v, row)
+
+    def queries(self, queries: slice) -> np.ndarray:
+        """[scale q, 0]; minus the shift will stand in the place of the 0."""
+        q = self._q[: queries.stop - queries.start]
+        self.call.scaled_queries(self.row, queries, out=q[:, :-1])
+        q[:, -1] = 0
+        return q
+
+    def total(self, rows: int) -> np.ndarray:
+        total = self._total[:rows]
+        total.fill(0)
+        return total
+
+
+def _attend(space: ForwardSpace, queries: slice, y: np.ndarray, logsumexp: np.ndarray) -> None:
     """The output and the logsumexp (in the call's base) of one block of queries."""
-    base = space.call.base
+    call, base = space.call, space.call.base
     q = space.queries(queries)
-    q[:, -1] = 0
-    total = space.total(len(q), v.shape[1])  # its last column: the sum of the weights
-    calm = space.call.bias is None and _longest(q) * space.longest_key <= CALM
+    total = space.total(len(q))  # its last column: the sum of the weights
+    calm = call.bias is None and _longest(q) * space.longest_key <= CALM
     all_saw = False  # whether each query has seen a key, and so has a maximum
-    for i, keys, mask in space.call.visible(space.row, queries):
-        scores = space.scores(q, queries, i, mask)
+    for keys, kt in zip(call.key_blocks, space.kt):
+        seen, mask = call.seen(space.row, queries, keys)
+        if not seen:
+            continue
+        scores = space.scores(q, kt, queries, keys, mask)
         if not calm:
             top = np.maximum.reduce(scores, -1)
             if not (all_saw and top.max() <= SLACK):
                 _move_maximum(top, scores, total, q, base)
         base.power(scores, out=scores)
-        space.add_product(total, scores, v[keys])
+        space.add_product(total, scores, space.v[keys])
         all_saw = all_saw or bool(total[:, -1].all())
     weight = total[:, -1:]
     weight[weight == 0] = 1  # saw nothing: 0, exactly
@@ -347,36 +365,53 @@ def _move_maximum(top: np.ndarray, scores: np.ndarray, total: np.ndarray, q: np.
 
 
 class BackwardSpace(Workspace):
-    """With the row's values, and room for the gradients of the scores."""
+    """With the queries and the cotangents of a row of the batch, and room for a block of keys and of values."""
 
     def __init__(self, call: Call):
         super().__init__(call)
-        self._g = _aligned(call.block[0], call.v.shape[-1] + 1, call.inner)
+        n_keys, key_dim, value_dim = call.block[1], call.k.shape[-1], call.v.shape[-1]
+        self.q = _aligned(call.q.shape[-2], key_dim + 1, call.inner)
+        self.g = _aligned(call.q.shape[-2], value_dim + 1, call.inner)
         self._gscores = _aligned(1, self._scores.size, call.inner)[0]
-        self.k = _aligned(call.k.shape[-2], call.k.shape[-1], call.inner)
-        self.vt = self.transposed(call.v.shape[-1])
+        self._k = _aligned(n_keys, key_dim, call.inner)
+        self._kt, self._vt = (_under_ones(dim, n_keys, call.inner) for dim in (key_dim, value_dim))
+        self._gk, self._gv = (of_dtype((n_keys, dim), call.inner) for dim in (key_dim, value_dim))
 
-    def load(self, row: Index) -> None:
-        super().load(row)
-        self.k[...] = self.call.of_row(self.call.k, row)
-        self.transpose(self.call.of_row(self.call.v, row), self.vt)
+    def turn_to(self, row: Index, g: np.ndarray, y: np.ndarray, logsumexp: np.ndarray) -> None:
+        """To [scale q, -logsumexp] and [g, -D] of this row."""
+        if row == self.row:
+            return
+        self.row = row
+        self.call.scaled_queries(row, slice(None), out=self.q[:, :-1])
+        np.negative(logsumexp[row], out=self.q[:, -1])
+        self.g[:, :-1] = g[row]
+        self.g[:, -1] = -np.vecdot(self.g[:, :-1], y[row], dtype=self.g.dtype)
 
-    def cotangent(self, g: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """[g, -D]."""
-        extended = self._g[: len(g)]
-        extended[:, :-1] = g
-        extended[:, -1] = -np.vecdot(extended[:, :-1], y, dtype=extended.dtype)
-        return extended
+    def keys(self, keys: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """k, [k, 1]^T and [v, 1]^T of these."""
+        n = keys.stop - keys.start
+        k, kt, vt = self._k[:n], self._kt[:, :n], self._vt[:, :n]
+        k[...] = self.call.of_row(self.call.k, self.row, keys)
+        kt[:-1] = k.T
+        vt[:-1] = self.call.of_row(self.call.v, self.row, keys).T
+        return k, kt, vt
 
-    def score_gradients(self, g: np.ndarray, i: int, weights: np.ndarray) -> np.ndarray:
-        """weights * (g v^T - D) for key block i."""
-        gscores = _multiply(g, self.vt[i], _shaped(self._gscores, *weights.shape))
+    def totals(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the gradients of a block of keys and of values are added up."""
+        gk, gv = self._gk[:rows], self._gv[:rows]
+        gk.fill(0)
+        gv.fill(0)
+        return gk, gv
+
+    def score_gradients(self, g: np.ndarray, vt: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """weights * (g v^T - D)."""
+        gscores = _multiply(g, vt, _shaped(self._gscores, *weights.shape))
         gscores *= weights
         return gscores
 
 
 class Sums:
-    """Where one operand's gradient is summed. Parts of the queries that meet in it at the same time have a sum each.
+    """Where one operand's gradient is summed. Parts of the keys that meet in it at the same time have a sum each.
 
     So every sum is taken in an order that depends on the number of threads alone, and not on who comes first.
     """
@@ -403,9 +438,9 @@ def backward(
     q, k, v, mask, bias, scale, y, logsumexp = residual
     call = Call(q, k, v, mask, bias, scale)
     groups = list(_rows_by_bias(call).values()) if wanted[3] else [[row] for row in call.rows()]
-    parts = call.parts(len(groups), 3)  # few: each has sums of its own
+    parts = call.parts(len(groups), len(call.key_blocks), 1)  # no more than needed: each has sums of its own
     shapes = (call.q.shape, call.k.shape, call.v.shape, call.bias_shape)
-    meeting = (1, parts, parts, parts if call.bias_shape[-2] == 1 else 1)
+    meeting = (parts, 1, 1, parts if call.bias_shape[-1] == 1 else 1)
     sums = [
         Sums(shape, n, call.inner, given) if want else None
         for shape, n, given, want in zip(shapes, meeting, (*out, None), wanted)
@@ -415,16 +450,15 @@ def backward(
         space = BackwardSpace(call)
         for rows, part in units:
             for row in rows:
-                if row != space.row:
-                    space.load(row)
+                space.turn_to(row, g, y, logsumexp)
                 into = _Into(*(s.of(part)[index] if s else None for s, index in zip(sums, call.indices(row))))
-                for queries in call.query_blocks[part::parts]:
-                    _pull(space, queries, g[row][queries], y[row][queries], logsumexp[row][queries], into)
+                for keys in call.key_blocks[part::parts]:
+                    _pull(space, keys, into)
 
     spread(work, list(itertools.product(groups, range(parts))))
     gq, gk, gv, gbias = (s.result() if s else None for s in sums)
-    if gk is not None:
-        gk *= call.base.log_of_base  # it came from queries divided by that
+    if gq is not None:
+        gq *= scale
     if gbias is not None:
         gbias = gbias.reshape(call.given_bias_shape)
     return tuple(None if x is None else x.astype(call.dtype, copy=False) for x in (gq, gk, gv, gbias))
@@ -447,34 +481,37 @@ class _Into(NamedTuple):
     bias: np.ndarray | None
 
 
-def _pull(
-    space: BackwardSpace, queries: slice, g: np.ndarray, y: np.ndarray, logsumexp: np.ndarray, into: _Into
-) -> None:
-    """The part of the gradients that comes through one block of queries.
+def _pull(space: BackwardSpace, keys: slice, into: _Into) -> None:
+    """The part of the gradients that comes through one block of keys and their values.
 
     With P the weights: dP = g v^T, and the softmax's rule gives dS = P * (dP - rowsum(P * dP)) for the scores, where
     rowsum(P * dP) = rowsum(g * y).
     """
-    q = space.queries(queries)
-    np.negative(logsumexp, out=q[:, -1])
-    g = space.cotangent(g, y)
-    gq = space.total(len(q), q.shape[1] - 1)
-    for i, keys, mask in space.call.visible(space.row, queries):
-        weights = space.scores(q, queries, i, mask)
-        space.call.base.power(weights, out=weights)
+    call = space.call
+    k, kt, vt = space.keys(keys)
+    gk, gv = space.totals(len(k))
+    for queries in call.query_blocks:
+        seen, mask = call.seen(space.row, queries, keys)
+        if not seen:
+            continue
+        q, g = space.q[queries], space.g[queries]
+        weights = space.scores(q, kt, queries, keys, mask)
+        call.base.power(weights, out=weights)
         if into.v is not None:
-            space.add_product(into.v[keys], weights.T, g[:, :-1])
+            space.add_product(gv, weights.T, g[:, :-1])
         if into.q is None and into.k is None and into.bias is None:
             continue
-        gscores = space.score_gradients(g, i, weights)
+        gscores = space.score_gradients(g, vt, weights)
         if into.bias is not None:
             _add_summed(_block(into.bias, queries, keys), gscores)
         if into.k is not None:
-            space.add_product(into.k[keys], gscores.T, q[:, :-1])
+            space.add_product(gk, gscores.T, q[:, :-1])
         if into.q is not None:
-            space.add_product(gq, gscores, space.k[keys])
-    if into.q is not None:
-        np.multiply(gq, space.call.scale, out=into.q[queries])
+            space.add_product(into.q[queries], gscores, k)
+    if into.k is not None:
+        np.multiply(gk, call.base.log_of_base, out=into.k[keys])  # the queries are divided by it
+    if into.v is not None:
+        into.v[keys] = gv
 
 
 def _add_summed(total: np.ndarray, x: np.ndarray) -> None:

@@ -319,7 +319,7 @@ def _self_attention(at: _Meeting, g: np.ndarray, shared: set[int]) -> dict[int, 
         gx += gkeys
     weights = np.matmul(each.swapaxes(1, 2), vectors(gprojected, at.place))
     gwq, gwk, gwv = self_attention_kernel.to_weights(weights, wq, wk, residual)
-    found: dict[int, np.ndarray] = {0: gx, 1: gwq, 2: gwk, 3: gwv}
+    found: dict[int, Any] = {0: gx, 1: gwq, 2: gwk, 3: gwv}
     if gbias is None or 6 not in shared:
         return {**found, 6: gbias}
     unsummed = _sum_but_samples(gbias, bias.shape, gbias.ndim, at.place)
