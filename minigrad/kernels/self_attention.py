@@ -20,10 +20,14 @@ from minigrad.kernels.memory import empty
 Residual = tuple[linear.Residual, np.ndarray, attention.Residual, bool]
 
 
+# Multiplications that folding must save in each product, or the calls that it adds would take longer.
+WORTH = 2**18
+
+
 def folds(x: np.ndarray, wq: np.ndarray, heads: int) -> bool:
-    """Whether fewer multiplications are needed if the weights of queries and keys are multiplied first."""
+    """Whether it pays to multiply the weights of queries and keys first."""
     dim, keys = wq.shape
-    return heads == 1 and keys >= dim and x.size >= 2 * dim * dim
+    return heads == 1 and dim <= keys and x.size * (2 * keys - dim) - dim * dim * keys > WORTH
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.engine import OPS
+from minigrad.kernels import self_attention as self_attention_kernel
 from minigrad.kernels.self_attention import folds
 from minigrad.op import FusedOp
 
@@ -93,14 +94,14 @@ def test_gradients_of_self_attention_only_where_they_are_asked_for(vectors):
 @pytest.mark.parametrize("heads", [1, 2, 4])
 @pytest.mark.parametrize("dim", [1, 4, 12])
 @pytest.mark.parametrize("width", [4, 8, 12])
-def test_self_attention_is_folded_where_that_saves_multiplications(heads, dim, width):
+@pytest.mark.parametrize("worth", [0, 700])
+def test_self_attention_is_folded_where_that_saves_multiplications(heads, dim, width, worth, monkeypatch):
+    monkeypatch.setattr(self_attention_kernel, "WORTH", worth)
     for n in (0, 1, dim, 2 * dim, 5 * dim, 100):
-        apart = 3 * n * dim * 2 * width  # forward, to the weights and to the vectors
-        folded = 3 * (n * dim * dim * heads + dim * width * dim)
-        if folds(normal(n, dim), normal(dim, width), heads):
-            assert folded <= apart
-        elif heads == 1 and width >= dim and n:
-            assert n < 2 * dim
+        apart = n * dim * 2 * width
+        folded = n * dim * dim + dim * width * dim
+        pays = heads == 1 and dim <= width and folded + worth < apart
+        assert folds(normal(n, dim), normal(dim, width), heads) == pays
 
 
 @pytest.mark.parametrize(
