@@ -36,6 +36,7 @@ from minigrad.engine import (
     state,
     thawed_since,
 )
+from minigrad.kernels.memory import give_back
 from minigrad.kernels.pieces import following
 from minigrad.op import Op, watching
 from minigrad.tensor import Tensor, wrap
@@ -142,6 +143,8 @@ class Compiled:
             self._programs[key] = _Recorded(recorder, leaves, inputs, value, gradients, self._workspace)
         if len(self._programs) > self._cache:
             self._programs.popitem(last=False)
+        del value, gradients
+        give_back()  # what recording has left behind is as large as the workspace will be
         return wrap(result, None)
 
     def _run_checked(self, recorded: _Recorded, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:

@@ -6,6 +6,7 @@ touched: for an array of a megabyte that takes longer than a pass over it.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 import threading
@@ -84,6 +85,14 @@ def _references_while_looking() -> int:
 
 _REFERENCES = _references_while_looking()
 _buffers = _Buffers()
+
+
+def give_back() -> None:
+    """Let the C library return freed memory to the system, wherever it lies, if it knows how (glibc: malloc_trim)."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):
+        pass
 
 
 def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
