@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import minigrad
-from minigrad.engine import NUMPY_CONSTANTS, NUMPY_OPS, OPS
+from minigrad.engine import NUMPY_CONSTANTS, NUMPY_OPS, OPS, load_ops
 from minigrad.ops.constants import GROUPS
 
 PAGE = Path(__file__).with_name("ops.md")
@@ -179,6 +179,7 @@ def summary(op: Any) -> str:
 
 
 if __name__ == "__main__":
+    load_ops()
     if wrong := misplaced():
         sys.exit(f"in no group, or in several: {', '.join(wrong)}")
     PAGE.write_text(page(), encoding="utf-8")

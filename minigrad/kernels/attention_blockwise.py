@@ -2,8 +2,9 @@
 
 Forward goes over the key blocks of each block of queries with a running maximum and a running sum (Milakov and
 Gimelshein 2018, arXiv:1805.02867) and keeps the output and one logsumexp a query; backward computes the scores again,
-over the query blocks of each block of keys (FlashAttention-2: Dao 2023, arXiv:2307.08691), for then only the gradient
-of the queries is summed in memory that is far away. Batch rows and heads are spread over threads.
+over the query blocks of each block of keys (FlashAttention-2: Dao 2023, arXiv:2307.08691), so that the gradients of
+keys and values are summed in the second-level cache. Batch rows and heads are spread over threads, and if they are few,
+parts of them.
 
 Three passes over a block cost as much as a product, so three are left to the products: q gets one column more, minus
 what is to be subtracted from its scores, g another, and k and v a column of ones.
@@ -50,10 +51,10 @@ def block_shape(itemsize: int) -> tuple[int, int]:
     """How many queries, and how many keys, a block has.
 
     Two blocks, the weights and their gradients, fill three fifths of the second-level cache; the block's rows of q, k,
-    v and g and their gradients need the rest. Forward, those of the keys come from further away for every block, so it
-    is taller than wide (backward, where those of the queries do, takes as long with any such shape). Both are multiples
-    of the widest vector and of the rows that BLAS computes at a time; with fewer than 144 the calls would cost more
-    than they compute.
+    v and g and their gradients need the rest. Forward, those of the keys come from outside it for every block, so it is
+    taller than wide; backward, those of the queries do, but other shapes are no faster. Both are multiples of the
+    widest vector and of the rows that BLAS computes at a time; with fewer than 144 the calls would cost more than they
+    compute.
     """
     scores = second_level_cache() * 3 // 10 // itemsize
     keys = max(144, math.isqrt(scores * 3 // 5) // 48 * 48)
@@ -417,7 +418,7 @@ class Sums:
     """
 
     def __init__(self, shape: tuple[int, ...], parts: int, dtype: np.dtype, out: np.ndarray | None = None):
-        first = of_dtype(shape, dtype) if out is None else out
+        first = of_dtype(shape, dtype) if out is None or out.dtype != dtype else out
         self.parts = [first, *(of_dtype(shape, dtype) for _ in range(parts - 1))]
         for part in self.parts:
             part.fill(0)
@@ -440,6 +441,7 @@ def backward(
     groups = list(_rows_by_bias(call).values()) if wanted[3] else [[row] for row in call.rows()]
     parts = call.parts(len(groups), len(call.key_blocks), 1)  # no more than needed: each has sums of its own
     shapes = (call.q.shape, call.k.shape, call.v.shape, call.bias_shape)
+    # A part has its own keys and values; all parts meet in the queries, and in a bias that is the same for all keys.
     meeting = (parts, 1, 1, parts if call.bias_shape[-1] == 1 else 1)
     sums = [
         Sums(shape, n, call.inner, given) if want else None
@@ -461,7 +463,17 @@ def backward(
         gq *= scale
     if gbias is not None:
         gbias = gbias.reshape(call.given_bias_shape)
-    return tuple(None if x is None else x.astype(call.dtype, copy=False) for x in (gq, gk, gv, gbias))
+    return tuple(_delivered(x, given, call.dtype) for x, given in zip((gq, gk, gv, gbias), (*out, None)))
+
+
+def _delivered(x: np.ndarray | None, out: np.ndarray | None, dtype: np.dtype) -> np.ndarray | None:
+    """The sum x in the dtype of the call, and in `out` if there is one."""
+    if x is None or x is out:
+        return x
+    if out is None:
+        return x.astype(dtype, copy=False)
+    out[...] = x
+    return out
 
 
 def _rows_by_bias(call: Call) -> dict[Index, list[Index]]:

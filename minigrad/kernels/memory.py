@@ -6,6 +6,7 @@ touched: for an array of a megabyte that takes longer than a pass over it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import sys
@@ -89,10 +90,8 @@ _buffers = _Buffers()
 
 def give_back() -> None:
     """Let the C library return freed memory to the system, wherever it lies, if it knows how (glibc: malloc_trim)."""
-    try:
+    with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError, TypeError):
-        pass
 
 
 def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:

@@ -3,8 +3,9 @@
 x: (..., n, dim); wq, wk: (dim, heads * key_dim); wv: (dim, heads * value_dim). Nothing is copied to split or to join
 heads: they are views of the product, and of the output.
 
-With one head, q k^T = x (wq wk^T) x^T. Where x has many rows it is *folded*: x wq wk^T are the queries, x itself the
-keys, so that one product of all rows less is needed, and one less on each way back, for three of matrices of weights.
+With one head, q k^T = x (wq wk^T) x^T. Where x has many rows this is *folded*: x (wq wk^T) are the queries and x itself
+the keys. That saves three products of all rows, one forward and one each to the gradients of x and of the weights, and
+costs three of matrices of weights.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ from minigrad.kernels.memory import empty
 Residual = tuple[linear.Residual, np.ndarray, attention.Residual, bool]
 
 
-# Multiplications that folding must save in each product, or the calls that it adds would take longer.
+# Multiplications that folding must save forward, or the calls that it adds would take longer.
 WORTH = 2**18
 
 
-def folds(x: np.ndarray, wq: np.ndarray, heads: int) -> bool:
-    """Whether it pays to multiply the weights of queries and keys first."""
+def folds(x: np.ndarray, wq: np.ndarray, wk: np.ndarray, wv: np.ndarray, heads: int) -> bool:
+    """Whether it pays to multiply the weights of queries and keys first, and their dtype has digits enough for it.
+
+    Keys narrower than x would not pay: the scores themselves would be products of longer rows.
+    """
     dim, keys = wq.shape
-    return heads == 1 and dim <= keys and x.size * (2 * keys - dim) - dim * dim * keys > WORTH
+    if heads != 1 or dim > keys or x.size * (2 * keys - dim) - dim * dim * keys <= WORTH:
+        return False
+    return x.dtype.itemsize >= 4 and x.dtype is wq.dtype is wk.dtype is wv.dtype
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -65,11 +71,12 @@ def forward(
     scale: float,
 ) -> tuple[np.ndarray, Residual]:
     """The output (..., n, heads * value_dim), and what the way back needs."""
-    folded = folds(x, wq, heads)
+    folded = folds(x, wq, wk, wv, heads)
     weights = np.concatenate((_product(wq, wk.T), wv) if folded else (wq, wk, wv), 1)
     projected, projection = linear.forward(x, weights, None, False)
     q, k, v = _split(projected, x if folded else None, heads, wq.shape[1])
-    y = empty((*x.shape[:-1], wv.shape[1]), projected)
+    wider = bias if bias is not None and bias.dtype.itemsize > projected.dtype.itemsize else projected
+    y = empty((*x.shape[:-1], wv.shape[1]), wider)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(y, heads))
     return y, (projection, weights, residual, folded)
 
@@ -90,7 +97,7 @@ def backward(
 def to_projections(
     g: np.ndarray, residual: Residual, wanted: tuple[bool, bool], keys: int, heads: int, scale: float
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """The gradients of the product, (..., n, width), of x as keys if that is folded, and of the bias.
+    """The gradients of the product, (..., n, width), of x as keys (None unless folded and wanted), and of the bias.
 
     wanted: whether those of x and of the bias are.
     """
@@ -100,7 +107,7 @@ def to_projections(
     out = _split(gprojected, gkeys, heads, keys)
     needed = (True, wanted[0] or not folded, True, wanted[1])
     *_, gbias = attention.backward(_heads(g, heads), attended, needed, scale, out)
-    return gprojected, gkeys, gbias
+    return gprojected, gkeys if wanted[0] else None, gbias
 
 
 def to_weights(

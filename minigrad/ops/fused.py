@@ -418,8 +418,9 @@ def self_attention(
     """attention(x wq, x wk, x wv) in each head: the products as one, and heads split and joined without copies.
 
     x: (..., n, dim), finite; wq, wk: (dim, heads * key_dim); wv: (dim, heads * value_dim); returns (..., n, heads *
-    value_dim). mask, bias and scale as in `attention`, the former two broadcast to (..., heads, query, key). One head
-    and many vectors: the scores are computed as x (wq wk^T) x^T, which is less work.
+    value_dim). mask, bias and scale as in `attention`, the former two broadcast to (..., heads, query, key). With
+    one head and many vectors, the scores are computed as x (wq wk^T) x^T, which is less work: then wq wk^T must be in
+    the range of its dtype.
 
     >>> self_attention([[1.0], [1.0]], [[1.0]], [[1.0]], [[2.0]])
     tensor([[2.],

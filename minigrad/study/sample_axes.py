@@ -7,7 +7,7 @@ a sample whose numbers are others then depends on who stands beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -136,19 +136,24 @@ class _Again:
             "do not stand side by side along one axis of it"
         )
 
-    def agrees(self, node: Node) -> bool:
+    def agrees(self, node: Node, tolerance: float) -> bool:
         """Whether a node's samples have the same numbers in both runs, up to rounding."""
         outputs = [_output(node), _output(self.like[node])]
         pairs = zip(*outputs) if isinstance(outputs[0], tuple) else [outputs]
-        return all(self._same(*pair) for pair in pairs)
+        return all(self._same(a, b, tolerance) for a, b in pairs)
 
-    def _same(self, output: np.ndarray, like: np.ndarray) -> bool:
+    def _same(self, output: np.ndarray, like: np.ndarray, tolerance: float) -> bool:
         place = self.place_of(output.shape, like.shape)
         expected = output if place is None else by_sample(output, place)[self.chosen]
         given = like if place is None else by_sample(like, place)
         size = np.max(np.abs(expected), initial=0, where=np.isfinite(expected))
-        tolerance = np.sqrt(np.finfo(output.dtype).eps)
         return np.allclose(given, expected, tolerance, tolerance * size, equal_nan=True)
+
+
+def _tolerance(nodes: Iterable[Node]) -> float:
+    """How far results may differ: they are rounded as the coarsest of all is, whatever dtype those after it have."""
+    dtypes = [dtype for node in nodes for dtype in (node.dtype if isinstance(node.dtype, list) else [node.dtype])]
+    return math.sqrt(max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc"))
 
 
 def call_of(node: Node) -> Call:
@@ -277,8 +282,9 @@ class SampleGraph:
         The one alone is not among the few, so that no extreme sample, on which all others depend, is in both runs.
         """
         last = {edge for node in self.totals for edge in node.edges if edge in self.place}
-        if not all(map(self.again.agrees, last)):
-            first = next(node for node in self.nodes if node in self.place and not self.again.agrees(node))
+        tolerance = _tolerance(self.again.like)
+        if not all(self.again.agrees(node, tolerance) for node in last):
+            first = next(node for node in self.nodes if node in self.place and not self.again.agrees(node, tolerance))
             raise ValueError(
                 f"the samples are mixed, or random numbers are drawn: {called(first)} gives a sample other numbers "
                 f"when others are beside it. {_ADVICE}"
@@ -288,7 +294,7 @@ class SampleGraph:
             return
         with suppress(_OtherPathError):  # what is cut to another length cannot be compared
             alone = _Again(self.loss, run(i), self.batch, i, until=last)
-            different = [called(node) for node in last if not alone.agrees(node)]
+            different = [called(node) for node in last if not alone.agrees(node, tolerance)]
             if different:
                 raise ValueError(
                     f"the samples are mixed: what goes into the loss from {different[0]} is something else for sample "

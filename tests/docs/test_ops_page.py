@@ -1,6 +1,10 @@
 """docs/ops.md is what its script writes, and every function of NumPy's has its place there."""
 
 import importlib.util
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +33,13 @@ def test_the_page_is_up_to_date(script):
     if f"NumPy {script.numpy_version()}." not in written:
         pytest.skip("the page was written with another version of NumPy, which has other functions")
     assert written == script.page(), "run: python docs/make_ops.py"
+
+
+def test_the_script_writes_the_page(script, tmp_path):
+    """As its advice says: in a process of its own, where no op has been looked up yet."""
+    copy = Path(shutil.copy(SCRIPT, tmp_path))
+    subprocess.run([sys.executable, copy], check=True, env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])})
+    assert copy.with_name("ops.md").read_text(encoding="utf-8") == script.page()
 
 
 def test_every_op_is_reachable_by_each_of_numpys_names(script):

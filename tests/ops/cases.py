@@ -592,7 +592,7 @@ SELF_ATTENTIONS: list[tuple[str, tuple[int, ...], tuple[int, int, int], dict[str
     ("dead-row", (3, 2), (1, 2, 2), {"mask": np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0]], bool)}),
     ("empty-batch", (0, 3, 2), (2, 2, 2), {"heads": 2}),
     ("no-vectors", (2, 0, 2), (2, 2, 2), {"heads": 2}),
-    # From here on there are vectors enough for the weights of queries and keys to be multiplied first.
+    # Vectors enough for the weights of queries and keys to be multiplied first, where a test lets that be done at once.
     ("folded", (2, 3, 2), (1, 2, 3), {}),
     ("folded-wide-keys", (1, 2, 4, 3), (1, 4, 1), {"bias": normal(1, 1, 4, seed=4), "scale": 0.7}),
     ("folded-dead-row", (5, 2), (1, 2, 2), {"mask": booleans(5, 5) & np.array([1, 0, 1, 1, 1], bool)[:, None]}),

@@ -101,7 +101,34 @@ def test_self_attention_is_folded_where_that_saves_multiplications(heads, dim, w
         apart = n * dim * 2 * width
         folded = n * dim * dim + dim * width * dim
         pays = heads == 1 and dim <= width and folded + worth < apart
-        assert folds(normal(n, dim), normal(dim, width), heads) == pays
+        assert folds(normal(n, dim), normal(dim, width), normal(dim, width), normal(dim, 3), heads) == pays
+
+
+@pytest.mark.parametrize("x_dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("dtypes", ["eee", "fff", "ddd", "ffd", "dff", "fdf", "??f", "bbd"])
+def test_self_attention_of_any_dtypes(x_dtype, dtypes):
+    """As exact as the reference, in whichever dtype that computes: in float64 it has no error to speak of."""
+    x = normal(12, 3, dtype=x_dtype)
+    weights = [(4 * normal(3, 3, seed=s)).astype(dtype) for s, dtype in enumerate(dtypes)]
+    y, expected = mg.self_attention(x, *weights), mg.self_attention.reference(x, *weights)
+    assert y.dtype == expected.dtype
+    exact = mg.self_attention.reference(*(a.astype(float) for a in (x, *weights))).data
+    error, allowed = (abs(a.data - exact).max() for a in (y, expected))
+    assert error <= 4 * allowed + 1e-6 * (np.finfo(y.dtype).eps > 1e-7) + 1e-14
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bias_dtype", [np.float16, np.float32, np.float64])
+def test_self_attention_with_a_bias_of_another_dtype(dtype, bias_dtype):
+    xs = [normal(9, 3, dtype=dtype), *(normal(3, 4, seed=s, dtype=dtype) for s in range(3))]
+    bias = normal(9, 9, dtype=bias_dtype)
+    found, grads = run(lambda *xs: mg.self_attention(*xs[:4], bias=xs[4]), *xs, bias)
+    expected, expected_grads = run(lambda *xs: mg.self_attention.reference(*xs[:4], bias=xs[4]), *xs, bias)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    for g, expected_g in zip(grads, expected_grads):
+        assert g.dtype == expected_g.dtype
+        np.testing.assert_allclose(g, expected_g, rtol=2e-3, atol=2e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from models import (
     FCStack,
     FrameProjection,
     PerVector,
+    SelfAttention,
     Seq2Seq,
     Single,
     SummedEmbedding,
@@ -498,3 +499,20 @@ def test_noise_needs_two_samples():
         study.grad_noise({})
     with pytest.raises(ValueError, match="as many for each"):
         study.grad_noise({"w": np.ones((3, 2)), "b": np.ones((2, 2))})
+
+
+def test_a_batch_folded_in_float32_under_a_loss_in_float64(monkeypatch):
+    """All samples together are folded, few are not: they differ by float32's rounding, in float64's digits."""
+    monkeypatch.setattr(self_attention_kernel, "WORTH", 2**14)
+    rng = np.random.default_rng(9)
+    model = SelfAttention(32, rng=rng)
+    x, y = rng.standard_normal((8, 16, 32)).astype(np.float32), rng.standard_normal((8, 16, 32))
+    weights = (model.query.weight, model.key.weight, model.value.weight)
+    assert self_attention_kernel.folds(x, *(w.data for w in weights), 1)
+    assert not self_attention_kernel.folds(x[:2], *(w.data for w in weights), 1)
+    found = study.per_sample_grads(model, lambda model, x, y: ((model(x) - y) ** 2).sum(), x, y)
+    for name, weight in model.named_parameters():
+        for i in range(8):
+            weight.grad = None
+            ((model(x[i : i + 1]) - y[i : i + 1]) ** 2).sum().backward()
+            np.testing.assert_allclose(found[name][i], weight.grad, rtol=1e-3, atol=1e-3)
