@@ -94,9 +94,10 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def empty(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
-    """An array of this shape and of like's dtype, with anything in it; a stand-in for one if like is one."""
-    return of_dtype(shape, like.dtype) if type(like) is np.ndarray else np.empty(shape, like.dtype, like=like)
+def empty(shape: tuple[int, ...], like: np.ndarray, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+    """An array of this shape and of like's or another dtype, with anything in it; a stand-in for one if like is one."""
+    dtype = like.dtype if dtype is None else dtype
+    return of_dtype(shape, dtype) if type(like) is np.ndarray else np.empty(shape, dtype, like=like)
 
 
 def of_dtype(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

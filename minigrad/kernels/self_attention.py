@@ -20,7 +20,6 @@ from minigrad.kernels.memory import empty
 # What the way back needs: of the projection; its weights side by side; of attention; and whether it is folded.
 Residual = tuple[linear.Residual, np.ndarray, attention.Residual, bool]
 
-
 # Multiplications that folding must save forward, or the calls that it adds would take longer.
 WORTH = 2**18
 
@@ -75,8 +74,8 @@ def forward(
     weights = np.concatenate((_product(wq, wk.T), wv) if folded else (wq, wk, wv), 1)
     projected, projection = linear.forward(x, weights, None, False)
     q, k, v = _split(projected, x if folded else None, heads, wq.shape[1])
-    wider = bias if bias is not None and bias.dtype.itemsize > projected.dtype.itemsize else projected
-    y = empty((*x.shape[:-1], wv.shape[1]), wider)
+    dtype = projected.dtype if bias is None else np.result_type(projected.dtype, bias.dtype)
+    y = empty((*x.shape[:-1], wv.shape[1]), projected, dtype)
     _, residual = attention.forward(q, k, v, mask, bias, scale, out=_heads(y, heads))
     return y, (projection, weights, residual, folded)
 

@@ -131,6 +131,18 @@ def test_self_attention_with_a_bias_of_another_dtype(dtype, bias_dtype):
         np.testing.assert_allclose(g, expected_g, rtol=2e-3, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bias_dtype", [bool, np.int8, np.int64])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_self_attention_with_a_bias_of_integers(dtype, bias_dtype, heads):
+    xs = [normal(9, 2, dtype=dtype), *(normal(2, 4, seed=s, dtype=dtype) for s in range(3))]
+    bias = (normal(9, 9) > 0).astype(bias_dtype)
+    found = mg.self_attention(*xs, heads=heads, bias=bias)
+    expected = mg.self_attention.reference(*xs, heads=heads, bias=bias)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.data, expected.data, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     "call",
     [
