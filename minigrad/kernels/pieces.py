@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -19,9 +19,9 @@ from minigrad.threads import get_num_threads, spread
 
 T = TypeVar("T")
 
-# From this many multiplications on (others count as many as take as long) work is cut. It is where OpenBLAS would wake
+# From this many multiplications on (others count as many as take as long) work is cut. Up to 2^18 OpenBLAS never wakes
 # threads of its own, which then wait actively and stand in the way of minigrad's for some 30 ms.
-LEAST = 2**18
+LEAST = 2**18 + 1
 
 # From this many on, each piece has its thread: a twentieth of a millisecond, where waking one takes a fifth of that.
 WIDE = 2**21
@@ -34,11 +34,14 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def cut(leading: tuple[int, ...], multiplications: int) -> list[slice] | None:
+def cut(leading: tuple[int, ...], multiplications: int) -> Sequence[slice] | None:
     """The rows of each piece, all leading axes counted as one; None for too little work, or for one thread."""
-    if multiplications < LEAST:
-        return None
-    threads, n = get_num_threads(), math.prod(leading)
+    return None if multiplications < LEAST else _cut(leading, get_num_threads())
+
+
+@functools.lru_cache(maxsize=256)
+def _cut(leading: tuple[int, ...], threads: int) -> Sequence[slice] | None:
+    n = math.prod(leading)
     if threads < 2 or n < threads:
         return None
     whole = n // leading[0] if leading[0] >= threads else 1  # examples that are fewer than threads are cut themselves
@@ -93,7 +96,7 @@ def over_rows(work: Callable[[slice], T], leading: tuple[int, ...], multiplicati
     return [work(slice(None))] if pieces is None else each(work, pieces, multiplications)
 
 
-def each(work: Callable[[Any], T], pieces: list[Any], multiplications: int) -> list[T]:
+def each(work: Callable[[Any], T], pieces: Sequence[Any], multiplications: int) -> list[T]:
     """work(piece) for each, in threads where that pays; the results in their order."""
     results: list[Any] = [None] * len(pieces)
     follow = _here.follow
