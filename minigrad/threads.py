@@ -28,15 +28,19 @@ class _Here(threading.local):
 
 
 class _Threads:
-    """The setting, BLAS's controllers, and who runs now. Changed under `lock` alone."""
+    """The setting, BLAS's controllers, and who runs now. Changed under `lock` alone.
+
+    An interrupt may come between any two calls: so leave() may be called again, or without enter(), and the next
+    enter() of a thread makes up for a leave() that did not come to its end.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal handler may ask, or set, just then
         self.setting: int | None = None
         self.blas: list[Any] | None = None  # looked for once: it takes milliseconds, and a call to one a microsecond
-        self.running = 0  # threads inside `spread`, callers included
-        self.former: list[int] = []  # what BLAS is set to when nobody is inside any more
-        self.helpers = self.helping = 0  # threads of minigrad's own: started, and promised to somebody
+        self.inside: dict[int, int] = {}  # each thread that is inside `spread`, and how many helpers it has
+        self.former: list[int] = []  # what BLAS is set to when nobody is inside any more; empty while it is not held
+        self.helpers = 0  # threads of minigrad's own
         self.queue: SimpleQueue[tuple[_Job, contextvars.Context]] = SimpleQueue()
 
     def libraries(self) -> list[Any]:
@@ -48,30 +52,30 @@ class _Threads:
 
     def number(self) -> int:
         if self.setting is None:
-            limits = self.former if self.running else [library.get_num_threads() for library in self.libraries()]
+            limits = self.former or [library.get_num_threads() for library in self.libraries()]
             self.setting = max(1, min([cores(), *limits]))
         return self.setting
 
     def enter(self, wanted: int) -> int:
         """Begin to work with up to `wanted` threads, BLAS held to one; returns how many helpers the caller gets."""
         with self.lock:
-            helpers = max(0, min(wanted, self.number() - self.running) - 1)
-            if not self.running:
+            self.inside.pop(threading.get_ident(), None)
+            if not self.former:
                 self.former = [library.get_num_threads() for library in self.libraries()]
                 self._set_blas([1] * len(self.former))
-            self.running += 1 + helpers
-            self.helping += helpers
-            while self.helpers < self.helping:
+            running = len(self.inside) + sum(self.inside.values())
+            helpers = self.inside[threading.get_ident()] = max(0, min(wanted, self.number() - running) - 1)
+            while self.helpers < sum(self.inside.values()):
                 threading.Thread(target=_serve, args=(self.queue,), name="minigrad", daemon=True).start()
                 self.helpers += 1
             return helpers
 
-    def leave(self, helpers: int) -> None:
+    def leave(self) -> None:
         with self.lock:
-            self.running -= 1 + helpers
-            self.helping -= helpers
-            if not self.running:
+            self.inside.pop(threading.get_ident(), None)
+            if not self.inside:
                 self._set_blas(self.former)
+                self.former = []
 
     def _set_blas(self, numbers: Sequence[int]) -> None:
         for library, n in zip(self.libraries(), numbers):
@@ -80,16 +84,17 @@ class _Threads:
     def set(self, n: int) -> None:
         with self.lock:
             self.setting = n
-            self.former = [n] * len(self.libraries())
-            if not self.running:
-                self._set_blas(self.former)
+            everywhere = [n] * len(self.libraries())
+            if self.inside:
+                self.former = everywhere
+            else:
+                self._set_blas(everywhere)
 
     def forget_threads(self) -> None:
         """In the child of a fork, where only the forking thread lives on."""
-        self.lock = threading.Lock()
-        if self.running:
-            self._set_blas(self.former)
-        self.running = self.helpers = self.helping = 0
+        self.lock = threading.RLock()
+        self._set_blas(self.former)
+        self.inside, self.former, self.helpers = {}, [], 0
         self.queue = SimpleQueue()
         _here.inside = False
 
@@ -153,29 +158,33 @@ class _Shared(Iterator[T]):
 
 
 class _Job:
-    """Work handed to some helpers; the first error of any of them ends it."""
+    """Work handed to helpers; the first error of any of them ends it."""
 
-    def __init__(self, work: Callable[[Iterator[Any]], None], units: _Shared[Any], helpers: int):
-        self.work = work
-        self.units = units
-        self._helpers = helpers
-        self._finished: list[None] = []  # an item for each helper that has
-        self._bell: SimpleQueue[None] = SimpleQueue()  # rung by each of them; an Event would take 20 microseconds more
+    def __init__(self, work: Callable[[Iterator[Any]], None], units: _Shared[Any]):
+        self._units = units
+        self._work: Callable[[Iterator[Any]], None] | None = work
+        self._begun: list[None] = []  # an item for each helper that has
+        self._finished: list[None] = []
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung by who has finished; an Event would take 20 us more
         self.error: BaseException | None = None
 
     def help(self, context: contextvars.Context) -> None:
+        self._begun.append(None)
+        work = self._work
         try:
-            context.run(self.work, self.units)
+            if work is not None:
+                context.run(work, self._units)
         except BaseException as error:
             self.error = error
-            self.units.stop()
+            self._units.stop()
         finally:
             self._finished.append(None)
             self._bell.put(None)
 
-    def wait(self) -> None:
-        """Whoever is interrupted while waiting can wait again."""
-        while len(self._finished) < self._helpers:
+    def end(self) -> None:
+        """Let no helper begin any more, and wait for those that have. Whoever is interrupted can call it again."""
+        self._work = None
+        while len(self._finished) < len(self._begun):
             self._bell.get()
 
 
@@ -198,29 +207,34 @@ def spread(work: Callable[[Iterator[T]], None], units: Sequence[T], threads: int
     if (len(units) < 2 and threads is None) or _here.inside or get_num_threads() < 2:
         work(iter(units))
         return
-    helpers = _threads.enter(min(len(units), threads or get_num_threads()))
-    _here.inside = True
     try:
+        _here.inside = True
+        helpers = _threads.enter(min(len(units), threads or get_num_threads()))
         if helpers:
             _with_helpers(work, units, helpers)
         else:
             work(iter(units))
     finally:
-        _here.inside = False
-        _threads.leave(helpers)
+        try:
+            _threads.leave()
+        except BaseException:
+            _threads.leave()
+            raise
+        finally:
+            _here.inside = False
 
 
 def _with_helpers(work: Callable[[Iterator[T]], None], units: Sequence[T], helpers: int) -> None:
     shared = _Shared(units)
-    job = _Job(work, shared, helpers)
+    job = _Job(work, shared)
     try:
         for _ in range(helpers):
             _threads.queue.put((job, contextvars.copy_context()))
         work(shared)
-        job.wait()
+        job.end()
     except BaseException:
         shared.stop()
-        job.wait()  # they write to arrays of the caller's
+        job.end()  # they write to arrays of the caller's
         raise
     if job.error is not None:
         try:

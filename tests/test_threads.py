@@ -285,6 +285,65 @@ def test_an_interrupt_ends_the_work():
     assert python(program) == "interrupted True"
 
 
+RANDOM_SIGNALS = """
+    import random, signal, threading, time
+    import minigrad as mg
+    from minigrad.threads import _threads, spread
+    from threadpoolctl import threadpool_info
+    mg.set_num_threads(3)
+    count = 0
+    def handler(*_):
+        global count
+        count += 1
+        {handler}
+    def meet(units):
+        for unit in units:
+            barrier.wait()
+    signal.signal(signal.SIGALRM, handler)
+    r = random.Random(0)
+    while True:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, r.uniform(1e-5, 5e-4) if count < 2000 else 0)
+            if count >= 2000:
+                break
+            for _ in range(30):
+                spread(list, range(3))
+        except KeyboardInterrupt:
+            pass
+    blas = {{library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}}
+    print(blas == {{3}}, _threads.inside)
+    barrier = threading.Barrier(3, timeout=20)
+    spread(meet, range(3))  # all helpers come
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("handler", ["raise KeyboardInterrupt", "spread(list, range(3))", "mg.set_num_threads(3)"])
+def test_signals_at_random_moments_leave_everything_in_order(handler):
+    """Whether the handler raises, as Ctrl-C's does, or computes with threads itself, or sets how many there are."""
+    assert python(RANDOM_SIGNALS.format(handler=handler)) == "True {}"
+
+
+def test_a_helper_that_comes_late_does_nothing_and_holds_nothing():
+    work, _ = together(3)
+    spread(work, range(3))  # all helpers are there
+    array, calls, interval = np.ones(10), [], sys.getswitchinterval()
+    before = sys.getrefcount(array)
+
+    def alone(units, array=array):
+        calls.append(list(units))
+
+    try:
+        sys.setswitchinterval(20)  # no helper gets to run before the caller waits for something
+        spread(alone, range(3))
+        del alone
+        assert sys.getrefcount(array) == before
+    finally:
+        sys.setswitchinterval(interval)
+    spread(work, range(3))  # by then they have come
+    assert calls == [[0, 1, 2]]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_forked_child_has_threads_of_its_own(inside):
