@@ -19,8 +19,8 @@ from minigrad.kernels.softmax import is_calm, normalised_exp
 Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | blockwise.Residual
 
 # From this many scores on, and this many keys a row, they are computed block by block and never kept: where recomputing
-# them takes no longer than passes over arrays that the second-level cache does not hold (4 MiB of float32).
-LONG, LONG_ROW = 2**20, 512
+# them takes no longer than passes over arrays that no cache of a core holds (16 MiB of float32).
+LONG, LONG_ROW = 2**22, 512
 
 
 def is_long(q: np.ndarray, k: np.ndarray) -> bool:
