@@ -30,12 +30,12 @@ class _Here(threading.local):
 class _Threads:
     """The setting, BLAS's controllers, and who runs now. Changed under `lock` alone.
 
-    An interrupt may come between any two calls: so leave() may be called again, or without enter(), and the next
-    enter() of a thread makes up for a leave() that did not come to its end.
+    An interrupt may come between any two calls: so leave() may be called again, or without enter(), and should it not
+    come to its end even then, the next enter() of that thread makes up for it.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # a signal handler may ask, or set, just then
+        self.lock = threading.RLock()  # a signal handler may ask just then
         self.setting: int | None = None
         self.blas: list[Any] | None = None  # looked for once: it takes milliseconds, and a call to one a microsecond
         self.inside: dict[int, int] = {}  # each thread that is inside `spread`, and how many helpers it has
@@ -73,13 +73,20 @@ class _Threads:
     def leave(self) -> None:
         with self.lock:
             self.inside.pop(threading.get_ident(), None)
-            if not self.inside:
+            if self.former and not self.inside:
                 self._set_blas(self.former)
                 self.former = []
 
     def _set_blas(self, numbers: Sequence[int]) -> None:
         for library, n in zip(self.libraries(), numbers):
-            library.set_num_threads(n)
+            # threadpoolctl from 3.8 on heeds but one thread that sets OpenBLAS's number, until it is told to forget it
+            heed_anyone = getattr(library, "clear_controlling_thread", None)
+            if heed_anyone is None:
+                library.set_num_threads(n)
+            else:
+                heed_anyone(force=True)
+                library.set_num_threads(n)
+                heed_anyone(force=True)
 
     def set(self, n: int) -> None:
         with self.lock:
@@ -93,7 +100,8 @@ class _Threads:
     def forget_threads(self) -> None:
         """In the child of a fork, where only the forking thread lives on."""
         self.lock = threading.RLock()
-        self._set_blas(self.former)
+        if self.former:
+            self._set_blas(self.former)
         self.inside, self.former, self.helpers = {}, [], 0
         self.queue = SimpleQueue()
         _here.inside = False
@@ -170,7 +178,7 @@ class _Job:
 
     def help(self, context: contextvars.Context) -> None:
         self._begun.append(None)
-        work = self._work
+        work = self._work  # looked at after having begun, as end() looks at who has begun after taking it away
         try:
             if work is not None:
                 context.run(work, self._units)
@@ -182,10 +190,19 @@ class _Job:
             self._bell.put(None)
 
     def end(self) -> None:
-        """Let no helper begin any more, and wait for those that have. Whoever is interrupted can call it again."""
-        self._work = None
+        """Let no helper begin any more, and wait for those that have: they write to arrays of the caller's.
+
+        An interrupt meanwhile ends the work, and is raised when they have finished.
+        """
+        self._work, interrupt = None, None
         while len(self._finished) < len(self._begun):
-            self._bell.get()
+            try:
+                self._bell.get()
+            except BaseException as error:
+                interrupt = error
+                self._units.stop()
+        if interrupt is not None:
+            raise interrupt
 
 
 def _serve(queue: SimpleQueue[Any]) -> None:
@@ -217,7 +234,7 @@ def spread(work: Callable[[Iterator[T]], None], units: Sequence[T], threads: int
     finally:
         try:
             _threads.leave()
-        except BaseException:
+        except BaseException:  # an interrupt
             _threads.leave()
             raise
         finally:
@@ -234,7 +251,7 @@ def _with_helpers(work: Callable[[Iterator[T]], None], units: Sequence[T], helpe
         job.end()
     except BaseException:
         shared.stop()
-        job.end()  # they write to arrays of the caller's
+        job.end()
         raise
     if job.error is not None:
         try:

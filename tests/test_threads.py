@@ -140,6 +140,47 @@ def test_blas_gets_back_what_it_had():
         assert set(blas_threads()) == {2}
 
 
+def in_another_thread(function, *args):
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    thread.join()
+
+
+def test_blas_obeys_whichever_thread_calls():
+    """threadpoolctl 3.8 ignores all but the first that does, unless it is told otherwise."""
+    inside = []
+    in_another_thread(spread, lambda units: inside.extend(blas_threads()), range(2), 1)
+    assert set(inside) == {1}
+    assert set(blas_threads()) == {3}
+    in_another_thread(mg.set_num_threads, 2)
+    assert set(blas_threads()) == {2}
+    with threadpool_limits(1):
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {2}
+
+
+def test_blas_gets_back_what_it_had_from_the_last_of_several_callers():
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+
+    def first(units):
+        first_is_in.set()
+        second_is_in.wait(20)
+
+    def second(units):
+        first_is_in.wait(20)
+        second_is_in.set()
+        first_is_out.wait(20)
+
+    users = [threading.Thread(target=spread, args=(work, range(1), 1)) for work in (first, second)]
+    for user in users:
+        user.start()
+    users[0].join()
+    assert set(blas_threads()) == {1}
+    first_is_out.set()
+    users[1].join()
+    assert set(blas_threads()) == {3}
+
+
 def test_a_setting_made_while_work_is_spread_holds_afterwards():
     inside = []
 
@@ -285,6 +326,39 @@ def test_an_interrupt_ends_the_work():
     assert python(program) == "interrupted True"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_helper_writes_after_an_interrupt_has_been_raised(fails):
+    program = f"""
+        import os, signal, threading, time
+        import minigrad as mg
+        from minigrad.threads import spread
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        mg.set_num_threads(2)
+        meet, caller, written = threading.Barrier(2, timeout=20), threading.get_ident(), []
+        def work(units):
+            for unit in units:
+                meet.wait()
+                if threading.get_ident() != caller:
+                    time.sleep(0.6)
+                    written.append(unit)
+                elif {fails}:
+                    raise ValueError
+        def interrupt():
+            for _ in range(2):
+                time.sleep(0.15)
+                os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        try:
+            spread(work, range(2))
+        except KeyboardInterrupt:
+            before = len(written)
+            time.sleep(1)
+            print(before, len(written))
+    """
+    assert python(program) == "1 1"
+
+
 RANDOM_SIGNALS = """
     import random, signal, threading, time
     import minigrad as mg
@@ -301,13 +375,14 @@ RANDOM_SIGNALS = """
             barrier.wait()
     signal.signal(signal.SIGALRM, handler)
     r = random.Random(0)
-    while True:
+    while count < 2000:
         try:
-            signal.setitimer(signal.ITIMER_REAL, r.uniform(1e-5, 5e-4) if count < 2000 else 0)
-            if count >= 2000:
-                break
-            for _ in range(30):
-                spread(list, range(3))
+            try:
+                signal.setitimer(signal.ITIMER_REAL, r.uniform(1e-5, 5e-4))
+                for _ in range(30):
+                    spread(list, range(3))
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             pass
     blas = {{library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}}
@@ -320,7 +395,7 @@ RANDOM_SIGNALS = """
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("handler", ["raise KeyboardInterrupt", "spread(list, range(3))", "mg.set_num_threads(3)"])
 def test_signals_at_random_moments_leave_everything_in_order(handler):
-    """Whether the handler raises, as Ctrl-C's does, or computes with threads itself, or sets how many there are."""
+    """Whether the handler raises, as Ctrl-C's does, or computes with threads itself, or sets their number."""
     assert python(RANDOM_SIGNALS.format(handler=handler)) == "True {}"
 
 
@@ -342,6 +417,19 @@ def test_a_helper_that_comes_late_does_nothing_and_holds_nothing():
         sys.setswitchinterval(interval)
     spread(work, range(3))  # by then they have come
     assert calls == [[0, 1, 2]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+def test_a_fork_loads_nothing():
+    program = """
+        import os, sys
+        import minigrad
+        pid = os.fork()
+        if pid == 0:
+            os._exit("threadpoolctl" in sys.modules)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    assert python(program) == "0"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")

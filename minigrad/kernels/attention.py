@@ -18,8 +18,8 @@ from minigrad.kernels.softmax import is_calm, normalised_exp
 
 Residual = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | blockwise.Residual
 
-# From this many scores on, and this many keys a row, they are computed block by block and never kept: where recomputing
-# them takes no longer than passes over arrays that no cache of a core holds (16 MiB of float32).
+# From this many scores on, and this many keys a row, they are computed block by block and never kept. Up to there
+# keeping them is as fast or faster, for the passes over them take no longer than computing them again.
 LONG, LONG_ROW = 2**22, 512
 
 

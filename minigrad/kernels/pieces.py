@@ -19,8 +19,8 @@ from minigrad.threads import get_num_threads, spread
 
 T = TypeVar("T")
 
-# From this many multiplications on (others count as many as take as long) work is cut. Up to 2^18 OpenBLAS never wakes
-# threads of its own, which then wait actively and stand in the way of minigrad's for some 30 ms.
+# From this many multiplications on (others count as many as take as long) work is cut. For a product of up to 2^18
+# OpenBLAS never wakes threads of its own, which then wait actively and stand in the way of minigrad's for some 30 ms.
 LEAST = 2**18 + 1
 
 # From this many on, each piece has its thread: a twentieth of a millisecond, where waking one takes a fifth of that.
@@ -55,10 +55,10 @@ def _bounds(n: int, parts: int) -> list[tuple[int, int]]:
 class Cut:
     """An axis of the batch cut into pieces, each taken out of any array that broadcasts to the batch."""
 
-    def __init__(self, axis: int, length: int, multiplications: int):
+    def __init__(self, axis: int, length: int, pieces: int, multiplications: int):
         """axis: counted from the end, where all arrays have it."""
         self._axis, self._multiplications = axis, multiplications
-        self._slices = [slice(*bounds) for bounds in _bounds(length, get_num_threads())]
+        self._slices = [slice(*bounds) for bounds in _bounds(length, pieces)]
 
     def each(self, work: Callable[[Callable[[Any], Any]], object]) -> None:
         """work(part) for every piece, where part(x) is the piece of x; x itself where it is None or broadcast."""
@@ -81,7 +81,7 @@ def cut_batch(batch: tuple[int, ...], last: int, multiplications: int) -> Cut | 
         return None
     for i, length in enumerate(batch):
         if length >= threads:
-            return Cut(i - len(batch) - last, length, multiplications)
+            return Cut(i - len(batch) - last, length, threads, multiplications)
     return None
 
 
