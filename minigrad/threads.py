@@ -194,7 +194,8 @@ class _Job:
 
         An interrupt meanwhile ends the work, and is raised when they have finished.
         """
-        self._work, interrupt = None, None
+        self._work = None
+        interrupt: BaseException | None = None
         while len(self._finished) < len(self._begun):
             try:
                 self._bell.get()
@@ -202,7 +203,10 @@ class _Job:
                 interrupt = error
                 self._units.stop()
         if interrupt is not None:
-            raise interrupt
+            try:
+                raise interrupt
+            finally:
+                interrupt = None  # its traceback holds this frame
 
 
 def _serve(queue: SimpleQueue[Any]) -> None:
