@@ -423,7 +423,7 @@ def test_a_helper_that_comes_late_does_nothing_and_holds_nothing():
 def test_a_fork_loads_nothing():
     program = """
         import os, sys
-        import minigrad
+        import minigrad.threads
         pid = os.fork()
         if pid == 0:
             os._exit("threadpoolctl" in sys.modules)
