@@ -33,17 +33,16 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        file = open(temporary, "xb")  # noqa: SIM115  (the errors of opening are told apart from those of writing)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
-    try:
-        with file:
+        with open(temporary, "xb") as file:
             _write_archive(file, plain)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename == os.fspath(temporary):  # a name that the user never gave
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
         raise
     _sync_directory(target.parent)
 
@@ -93,8 +92,24 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 # --- archives ----------------------------------------------------------------------------------------------------
 
 
+class _NewArchive(zipfile.ZipFile):
+    """A zip file to be written. If that fails nothing more is tried: the file is closed by then, or an entry open.
+
+    (That would raise an error of its own, in the place of a Ctrl-C.)
+    """
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.fp = io.BytesIO()  # where an open entry ends
+
+    def __del__(self) -> None:
+        pass
+
+
 def _write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    with zipfile.ZipFile(file, "w") as archive:
+    with _NewArchive(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, array, allow_pickle=False)
