@@ -8,8 +8,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from fontTools.ttLib import TTFont
 from matplotlib import get_data_path
-from matplotlib.ft2font import FT2Font
 
 from benchmarks.chart import STYLE, Row, bar_chart
 
@@ -54,10 +54,15 @@ def line_of_one(root):
 
 
 @functools.cache
+def font():
+    """Glyphs' names by characters' numbers, their (width, margin) by name, and the font's size in these units."""
+    face = TTFont(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSansMono-Bold.ttf")
+    return face.getBestCmap(), face["hmtx"].metrics, face["head"].unitsPerEm
+
+
 def advance(character):
-    face = FT2Font(str(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSansMono-Bold.ttf"))
-    face.set_size(1000, 72)
-    return face.load_char(ord(character)).horiAdvance / 64000 if face.get_char_index(ord(character)) else 1.0
+    names, metrics, size = font()
+    return metrics[names[ord(character)]][0] / size if ord(character) in names else 1.0
 
 
 def texts(root):

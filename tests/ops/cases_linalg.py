@@ -61,10 +61,21 @@ case("vdot", complex_normal(3), complex_normal(3, seed=1), label="complex")
 for _a, _b, _axis in [((3,), (3,), -1), ((2, 3), (4, 1, 3), -1), ((3, 2), (3, 1), 0), ((2, 0), (0,), -1)]:
     case("vecdot", normal(*_a), normal(*_b, seed=1), axis=_axis)
 case("vecdot", complex_normal(2, 3), complex_normal(3, seed=1), label="complex")
+
+
+def _matvec(a: np.ndarray, x: np.ndarray) -> Any:
+    """(NumPy has these two since 2.2.)"""
+    return np.einsum("...ij,...j->...i", a, x)
+
+
+def _vecmat(x: np.ndarray, a: np.ndarray) -> Any:
+    return np.einsum("...i,...ij->...j", x.conj(), a)
+
+
 for _a, _b in [((2, 3), (3,)), ((4, 2, 3), (4, 3)), ((2, 3), (4, 3)), ((2, 0), (0,))]:
-    case("matvec", normal(*_a), normal(*_b, seed=1))
-    case("vecmat", normal(*_b, seed=1), np.swapaxes(normal(*_a), -1, -2).copy())
-case("vecmat", complex_normal(2), complex_normal(2, 3), label="complex")
+    case("matvec", normal(*_a), normal(*_b, seed=1), expected=_matvec)
+    case("vecmat", normal(*_b, seed=1), np.swapaxes(normal(*_a), -1, -2).copy(), expected=_vecmat)
+case("vecmat", complex_normal(2), complex_normal(2, 3), expected=_vecmat, label="complex")
 
 
 def _cross(a: np.ndarray, b: np.ndarray, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:

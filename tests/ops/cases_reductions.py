@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -134,11 +135,21 @@ for _name in ["cumsum", "cumprod", "nancumsum", "nancumprod"]:
 for _name in ["nancumsum", "nancumprod"]:
     case_with_gaps(_name, normal(3, 4), 1, label="nan")
 case("cumprod", np.array([[2.0, 0.0, 3.0, 0.5], [0.0, 0.5, 0.0, -1.0], [0.0, 0.0, 0.0, 0.0]]), axis=1, label="zeros")
-for _name in ["cumulative_sum", "cumulative_prod"]:
-    case(_name, normal(5))
-    case(_name, normal(2, 3), axis=-1, include_initial=True, label="initial")
-    case(_name, normal(2, 3), axis=0, label="axis")
-    case(_name, normal(0), include_initial=True)
+
+
+def _cumulative(function: np.ufunc, x: np.ndarray, axis: int = -1, include_initial: bool = False) -> np.ndarray:
+    """(NumPy has cumulative_sum and cumulative_prod since 2.1.)"""
+    first = np.full_like(x.sum(axis, keepdims=True), function.identity)
+    result = function.accumulate(x, axis)
+    return np.concatenate([first, result], axis) if include_initial else result
+
+
+for _name, _ufunc in [("cumulative_sum", np.add), ("cumulative_prod", np.multiply)]:
+    _expected = functools.partial(_cumulative, _ufunc)
+    case(_name, normal(5), expected=_expected)
+    case(_name, normal(2, 3), axis=-1, include_initial=True, expected=_expected, label="initial")
+    case(_name, normal(2, 3), axis=0, expected=_expected, label="axis")
+    case(_name, normal(0), include_initial=True, expected=_expected)
 
 # --- differences -------------------------------------------------------------------------------------------------
 

@@ -140,6 +140,8 @@ def test_a_hessian_of_a_quadratic_form():
 def test_products_are_reached_under_numpys_names(namespace):
     a, b = mg.tensor(normal(3, 3), requires_grad=True), normal(3, 3, seed=1)
     for name in ["tensordot", "inner", "vdot", "kron", "cross", "vecdot", "matvec", "vecmat", "dot", "outer", "matmul"]:
+        if not hasattr(np, name):  # matvec and vecmat, before NumPy 2.2
+            continue
         y = getattr(namespace, name)(a, b)
         assert isinstance(y, mg.Tensor), name
         np.testing.assert_allclose(y.data, getattr(np, name)(a.data, b), err_msg=name)

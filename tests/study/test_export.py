@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from fontTools.ttLib import TTFont
 from matplotlib import get_data_path
-from matplotlib.ft2font import FT2Font
 
 import minigrad as mg
 from minigrad import nn
@@ -194,22 +194,18 @@ def test_mermaid_can_be_read_back():
 # --- SVG ---------------------------------------------------------------------------------------------------------
 
 
-def font(bold):
-    name = "DejaVuSansMono-Bold.ttf" if bold else "DejaVuSansMono.ttf"
-    face = FT2Font(str(Path(get_data_path()) / "fonts" / "ttf" / name))
-    face.set_size(1000, 72)
-    return face
-
-
-FONTS = {bold: font(bold) for bold in (False, True)}
-
-
 @functools.cache
+def font(bold):
+    """Glyphs' names by characters' numbers, their (width, margin) by name, and the font's size in these units."""
+    name = "DejaVuSansMono-Bold.ttf" if bold else "DejaVuSansMono.ttf"
+    face = TTFont(Path(get_data_path()) / "fonts" / "ttf" / name)
+    return face.getBestCmap(), face["hmtx"].metrics, face["head"].unitsPerEm
+
+
 def advance(character, bold):
     """The width of a character in a real font, per size; one that the font lacks is as wide as high."""
-    face = FONTS[bold]
-    known = face.get_char_index(ord(character))
-    return face.load_char(ord(character)).horiAdvance / 64 / 1000 if known else 1.0
+    names, metrics, size = font(bold)
+    return metrics[names[ord(character)]][0] / size if ord(character) in names else 1.0
 
 
 def measured(text, size, bold):
