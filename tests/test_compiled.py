@@ -341,6 +341,21 @@ def test_products_in_every_form(form):
     compare(lambda x: product(x, w).sum(), [w], [[normal(4, 3, seed=s)] for s in range(3)])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, float])
+@pytest.mark.parametrize("exponent", [-2, -1, -1.0, 0, 0.5, 1, 1.0, 1.5, 2, 2.0, 3, np.array([[0.5], [2]])])
+def test_powers_by_the_operator(exponent, dtype):
+    """(Before NumPy 2.3 these are not always np.power's.)"""
+
+    @mg.op
+    def raised(a):
+        return a**exponent
+
+    raised.rule(a=lambda g, a: (g * exponent) * a ** (exponent - 1))
+    w = mg.tensor(np.abs(normal(3)).astype(dtype), requires_grad=True)
+    batches = [[np.abs(normal(7, 2, 3, seed=s)).astype(dtype)] for s in range(3)]
+    compare(lambda x: mg.abs(raised(w * x)).sum(), [w], batches)
+
+
 def test_numbers_too_large_for_the_dtype_warn_in_every_run():
     w = mg.tensor(np.ones(3, np.float32), requires_grad=True)
     compiled = mg.compile(lambda x: (w * x * 1e300).sum())
