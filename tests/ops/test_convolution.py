@@ -32,7 +32,7 @@ def test_convolution_is_of_sequences():
     with pytest.raises(ValueError, match="deep"):
         mg.convolve(mg.tensor(normal(2, 2), requires_grad=True), normal(2))
     with pytest.raises(ValueError, match="mode"):
-        mg.convolve(normal(3), normal(2), "some")
+        mg.convolve(normal(3), normal(2), "most")
 
 
 def test_one_tensor_as_both_operands():

@@ -262,12 +262,10 @@ def test_norms_of_nothing(shape):
     x = np.zeros(shape)
     for ord in [None, 2, 1, np.inf, 3]:
         for axis in range(len(shape)):
-            expected = np.linalg.norm(x, ord, axis)
-            np.testing.assert_array_equal(mg.linalg.norm(x, ord, axis).data, expected)
+            np.testing.assert_array_equal(mg.linalg.norm(x, ord, axis).data, x.sum(axis))
     for ord in ["fro", "nuc", 2, 1, np.inf]:
         if len(shape) > 1:
-            expected = np.linalg.norm(x, ord, (-2, -1))
-            np.testing.assert_array_equal(mg.linalg.norm(x, ord, (-2, -1)).data, expected)
+            np.testing.assert_array_equal(mg.linalg.norm(x, ord, (-2, -1)).data, x.sum((-2, -1)))
 
 
 @pytest.mark.parametrize("p", [None, 2, -2, 1, -1, np.inf, -np.inf, "fro"])

@@ -186,4 +186,4 @@ def test_an_error_in_a_piece_is_raised(threads, always_cut):
     with pytest.raises(IndexError, match="label 9 is out of range"):
         nn.cross_entropy(normal(4, 3), labels)
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):
-        mg.linear(np.full((4, 2), 1e308), np.full((2, 2), 10.0))
+        mg.linear(np.full((4, 2), 1e308), np.eye(2), np.full(2, 1e308))
