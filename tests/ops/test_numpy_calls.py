@@ -130,6 +130,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")  # since NumPy 2.5
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_functions_without_gradient_give_plain_values(name):
     function, arguments = getattr(np, name), CONSTANTS[name]
