@@ -9,7 +9,8 @@ import contextvars
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -150,19 +151,22 @@ def get_num_threads() -> int:
 
 
 class _Shared(Iterator[T]):
-    """An iterator that several threads draw from; each item comes once."""
+    """An iterator that several threads draw from; each item comes once.
 
-    def __init__(self, items: Iterable[T]):
-        self._items = iter(items)
-        self._lock = threading.Lock()
+    Without a lock: before Python 3.11 an interrupt may come between a `with` block and the release of its lock.
+    """
+
+    def __init__(self, items: Sequence[T]):
+        self._items = deque(items)
 
     def __next__(self) -> T:
-        with self._lock:
-            return next(self._items)
+        try:
+            return self._items.popleft()
+        except IndexError:
+            raise StopIteration from None
 
     def stop(self) -> None:
-        with self._lock:
-            self._items = iter(())
+        self._items.clear()
 
 
 class _Job:
