@@ -21,6 +21,7 @@ from minigrad.check.noise import Noise
 from minigrad.check.result import CheckResult, Diagnosis, GradientError, InputResult, Skip
 from minigrad.check.second import second_order
 from minigrad.check.subject import Subject
+from minigrad.engine import Transform
 
 
 def gradcheck(f: Callable[..., Any], inputs: Any, *, method: str = "auto", raise_exception: bool = True) -> CheckResult:
@@ -117,12 +118,27 @@ def _explain(what: str, first: Subject, checked: Subject, examination: Examinati
         where = differing_call(first)
         where = f"{failure.sentence} (they first differ in {where})" if where else failure.sentence
         return CheckResult(what, examination.inputs, Diagnosis(failure.kind, where))
+    undefined = None if failure else _undefined(first, examination)
+    if undefined is not None:
+        return CheckResult(what, examination.inputs, undefined)
     findings = find(first, second=first is not checked)
     if findings.culprit is not None:
         return CheckResult(what, examination.inputs, findings.culprit.diagnosis, findings.culprit)
     if failure is not None:
         return CheckResult(what, examination.inputs, failure)
     return _without_culprit(what, first, checked, examination, findings)
+
+
+def _undefined(f: Subject, examination: Examination) -> Diagnosis | None:
+    """Where f has no value it has no gradient, whatever its rules say. (An infinite one may come from no input.)"""
+    with Transform(), np.errstate(all="ignore"):  # in a transform, so that f's own transforms return tensors
+        values = np.concatenate([y._array.ravel() for y in f(f.constants())])
+    finite = all(np.isfinite(i.analytic[i.wrong]).all() for i in examination.inputs)
+    for name, bad in (("NaN", np.isnan(values)), ("infinite", np.isinf(values) & (not finite))):
+        if bad.any():
+            sentence = f"f is {name} in {int(bad.sum())} of {bad.size} elements at these inputs: check at other inputs"
+            return Diagnosis("not finite", sentence)
+    return None
 
 
 def _without_culprit(

@@ -192,6 +192,37 @@ def test_not_finite(bad):
     assert planted(op(lambda x: x * 2, x=lambda g: g * bad), normal(3)).diagnosis.kind == "not finite"
 
 
+@pytest.mark.parametrize(
+    ("f", "x", "what"),
+    [
+        (lambda x: mg.log(x).sum(), [-1.0, 2.0], "NaN in 1 of 1 elements"),
+        (lambda x: mg.log(x), [-1.0, 2.0], "NaN in 1 of 2 elements"),
+        (lambda x: mg.log(x - 5), [1.0, 2.0], "NaN in 2 of 2 elements"),
+        (lambda x: (x * x).sum(), [np.nan, 2.0], "NaN in 1 of 1 elements"),
+        (lambda x: mg.sqrt(x), [-1.0], "NaN in 1 of 1 elements"),
+        (lambda x: mg.exp(x * 1000), [-1.0, 2.0], "infinite in 1 of 2 elements"),
+        (lambda x: (mg.tanh(x), 1 / (x - 1)), [1.0, 2.0], "infinite in 1 of 4 elements"),
+    ],
+)
+def test_nobody_is_to_blame_where_f_has_no_value(f, x, what):
+    with np.errstate(all="ignore"):
+        result = mg.gradcheck(f, np.array(x), raise_exception=False)
+    assert not result
+    assert result.culprit is None
+    assert result.diagnosis.kind == "not finite"
+    assert what in result.diagnosis.sentence
+
+
+def test_infinite_values_that_do_not_change_hide_no_mistake():
+    @mg.op
+    def double(x):
+        return x * 2
+
+    double.rule(x=lambda g: g * 3)
+    result = mg.gradcheck(lambda x: mg.where(x.data > 0, double(x), -np.inf), normal(5), raise_exception=False)
+    assert (result.diagnosis.kind, result.culprit.op) == ("constant factor", "double")
+
+
 def test_zero_times_infinity_in_a_dead_branch():
     log = op(lambda x: np.log(np.maximum(x, 0)), x=lambda g, x: g * (1 / (x * (x > 0))))
 
