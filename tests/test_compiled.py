@@ -356,6 +356,17 @@ def test_powers_by_the_operator(exponent, dtype):
     compare(lambda x: mg.abs(raised(w * x)).sum(), [w], batches)
 
 
+def test_what_has_no_real_loss_is_refused():
+    w = mg.tensor(np.ones(3), requires_grad=True)
+    compiled = mg.compile(lambda x: (w * x).sum())
+    compiled(np.ones(3))
+    with pytest.raises(TypeError, match="this one is complex"):
+        compiled(np.ones(3) * 1j)
+    np.testing.assert_array_equal(w.grad, np.ones(3))
+    with pytest.raises(TypeError, match="was given int"):
+        mg.compile(3)
+
+
 def test_numbers_too_large_for_the_dtype_warn_in_every_run():
     w = mg.tensor(np.ones(3, np.float32), requires_grad=True)
     compiled = mg.compile(lambda x: (w * x * 1e300).sum())

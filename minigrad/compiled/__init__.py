@@ -126,8 +126,7 @@ class Compiled:
                 assert loss._node is not None
                 nodes = _leaf_nodes(loss._node, draws=bool(recorder.generators))
                 recorder.turn_back()
-                one = np.ones(loss.shape, loss.dtype)
-                found = backward_pass([(loss._node, one)], inputs=set(nodes))
+                found = backward_pass([(loss._node, loss._cotangent(None))], inputs=set(nodes))
         except UntraceableError:
             self._note_failure(key, _TRIES)
             recorder.rewind()
@@ -153,7 +152,7 @@ class Compiled:
             loss = self._loss(put_back(leaves))
             assert loss._node is not None
             nodes = _leaf_nodes(loss._node, draws=False)
-            found = backward_pass([(loss._node, np.ones(loss.shape, loss.dtype))], inputs=set(nodes))
+            found = backward_pass([(loss._node, loss._cotangent(None))], inputs=set(nodes))
         value, gradients = recorded.compute(leaves)
         differences = [] if np.array_equal(value, loss._array, equal_nan=True) else [f"loss {value} against {loss:.9g}"]
         differences += [
@@ -313,6 +312,8 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
     >>> w.grad
     array([10.,  4.])
     """
+    if not callable(function):
+        raise TypeError(f"mg.compile takes a function that returns a loss, and was given {type(function).__name__}")
     if check_every < 0 or cache < 1:
         raise ValueError(f"check_every is at least 0 and cache at least 1, not {check_every} and {cache}")
     return Compiled(function, check_every, cache)
