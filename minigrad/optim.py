@@ -199,8 +199,9 @@ def _named_vectors(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def _as_groups(parameters: Iterable[Any], defaults: Group) -> list[Group]:
     """Groups with every hyperparameter filled in, and each parameter in the first group that names it."""
-    if isinstance(parameters, Module):
-        raise TypeError("an optimizer takes a list of parameters: pass model.parameters()")
+    if isinstance(parameters, (Module, Tensor)):
+        todo = "model.parameters()" if isinstance(parameters, Module) else "[parameter]"
+        raise TypeError(f"an optimizer takes a list of parameters: pass {todo}")
     given = list(parameters)
     groups = given if given and isinstance(given[0], Mapping) else [{"params": given}]
     seen: set[int] = set()

@@ -1011,6 +1011,8 @@ def test_average_refuses_what_is_no_decay(decay):
         optim.ExponentialAverage([one()], decay)
 
 
-def test_a_module_in_the_place_of_its_parameters_is_told():
+def test_a_module_or_one_parameter_in_the_place_of_a_list_is_told():
     with pytest.raises(TypeError, match=r"model\.parameters\(\)"):
         optim.SGD(nn.Linear(2, 1), lr=0.1)
+    with pytest.raises(TypeError, match=r"pass \[parameter\]"):
+        optim.SGD(nn.Linear(2, 1).weight, lr=0.1)
