@@ -111,7 +111,12 @@ class _Threads:
 _here = _Here()
 _threads = _Threads()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.forget_threads)
+    # (threadpoolctl's own lock is taken under this one, and must not be held by a thread that the child will not have)
+    os.register_at_fork(
+        before=lambda: _threads.lock.acquire(),
+        after_in_parent=lambda: _threads.lock.release(),
+        after_in_child=_threads.forget_threads,
+    )
 
 
 def set_num_threads(n: int) -> None:

@@ -341,19 +341,35 @@ def test_products_in_every_form(form):
     compare(lambda x: product(x, w).sum(), [w], [[normal(4, 3, seed=s)] for s in range(3)])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, float])
-@pytest.mark.parametrize("exponent", [-2, -1, -1.0, 0, 0.5, 1, 1.0, 1.5, 2, 2.0, 3, np.array([[0.5], [2]])])
-def test_powers_by_the_operator(exponent, dtype):
-    """(Before NumPy 2.3 these are not always np.power's.)"""
+EXPONENTS = [-2, -1, -1.0, 0, 0.5, 1, 1.0, 1.5, 2, 2.0, 3, True, np.float32(0.5), np.float64(2), np.int64(2),
+             np.array(-1.0), np.array(2.0), np.array([[0.5], [2]])]  # fmt: skip
 
-    @mg.op
-    def raised(a):
-        return a**exponent
 
-    raised.rule(a=lambda g, a: (g * exponent) * a ** (exponent - 1))
-    w = mg.tensor(np.abs(normal(3)).astype(dtype), requires_grad=True)
-    batches = [[np.abs(normal(7, 2, 3, seed=s)).astype(dtype)] for s in range(3)]
-    compare(lambda x: mg.abs(raised(w * x)).sum(), [w], batches)
+POWERS = [
+    (exponent, dtype, in_place)
+    for exponent, dtype, in_place in itertools.product(EXPONENTS, [np.float16, np.float32, float, complex], [0, 1])
+    if not (in_place and np.shape(exponent))
+] + [(exponent, bool, 0) for exponent in EXPONENTS if not (isinstance(exponent, int) and exponent < 0)]
+
+
+@pytest.mark.parametrize(("exponent", "dtype", "in_place"), POWERS, ids=repr)
+def test_powers_by_the_operator(exponent, dtype, in_place):
+    """Which are not always np.power's: that depends on exponent, dtype and NumPy's version."""
+
+    def power(a):
+        a = (a > 0.5).astype(bool) if dtype is bool else a.astype(dtype)
+        if not in_place:
+            return np.abs(a**exponent)
+        b = a + dtype(0)
+        b **= exponent
+        return np.abs(b)
+
+    raised = mg.op(power).rule(a=lambda g, a: g * power(a).sum(0) if np.shape(exponent) else g * power(a))
+    given = float if dtype in (float, complex) else np.float32
+    w = mg.tensor(np.ones(50, given), requires_grad=True)
+    batches = [[np.abs(normal(50, seed=s)).astype(given)] for s in range(3)]
+    with np.errstate(all="ignore"):
+        compare(lambda x: raised(w * x).sum(), [w], batches)
 
 
 def test_what_has_no_real_loss_is_refused():

@@ -359,6 +359,35 @@ def test_no_helper_writes_after_an_interrupt_has_been_raised(fails):
     assert python(program) == "1 1"
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_forks_beside_a_thread_that_spreads():
+    program = """
+        import os, sys, threading, warnings
+        import minigrad as mg
+        from minigrad.threads import spread
+        warnings.simplefilter("ignore")  # of forks while threads run
+        sys.setswitchinterval(1e-6)
+        mg.set_num_threads(3)
+        ended = threading.Event()
+        def busy():
+            while not ended.is_set():
+                spread(list, range(3))
+        other = threading.Thread(target=busy)
+        other.start()
+        codes = set()
+        for _ in range(60):
+            child = os.fork()
+            if not child:
+                spread(list, range(3))
+                os._exit(0)
+            codes.add(os.waitpid(child, 0)[1])
+        ended.set()
+        other.join()
+        print(codes)
+    """
+    assert python(program) == "{0}"
+
+
 RANDOM_SIGNALS = """
     import random, signal, threading, time
     import minigrad as mg

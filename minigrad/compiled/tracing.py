@@ -215,9 +215,6 @@ def _pull(vjp: Callable[..., Any], plan: Any, saved: Any, g: Array) -> Any:
 # --- arrays that report what is done to them ---------------------------------------------------------------------
 
 
-_SIMPLE_POWERS: dict[float, np.ufunc] = {-1: np.reciprocal, 0.5: np.sqrt, 1: np.positive, 2: np.square}
-
-
 class Traced(NDArrayOperatorsMixin):
     """Stands for a real array and notes every NumPy call that it takes part in."""
 
@@ -266,11 +263,14 @@ class Traced(NDArrayOperatorsMixin):
         return _call_noted(self.recorder, function, args, kwargs)
 
     def __pow__(self, exponent: Any) -> Any:
-        """Before NumPy 2.3, an array's ** has other last bits than np.power where there is a simpler function."""
-        simple = _SIMPLE_POWERS.get(exponent) if isinstance(exponent, (int, float)) else None
-        if simple is None or self.dtype.kind not in "fc" or np.result_type(self.dtype, exponent) != self.dtype:
-            return np.power(self, exponent)
-        return simple(self)
+        """Noted as it is: it is not always np.power, which depends on exponent, dtype and NumPy's version."""
+        if isinstance(exponent, Tensor):
+            return NotImplemented
+        return _call_noted(self.recorder, operator.pow, (self, exponent), {})
+
+    def __ipow__(self, exponent: Any) -> Any:
+        self[...] = self**exponent
+        return self
 
     def see_to_writing(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
         """See engine.write: one step, which looks at values whenever it runs."""

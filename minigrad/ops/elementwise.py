@@ -108,8 +108,10 @@ def power(a: Array, b: Array) -> Array:
 
 def _power_base(a: Array, b: Array) -> Array:
     if isinstance(b, (int, float)):  # stays a Python number, which keeps a float32 base float32
-        return b * a ** (b - 1) if b != 0 else np.zeros_like(a)
-    return b * a ** np.where((b == 0) & (a == 0), 1, b - 1)
+        if b == 0:
+            return np.zeros_like(a)
+        return b * (a if b == 2 else np.power(a, b - 1))
+    return b * np.power(a, np.where((b == 0) & (a == 0), 1, b - 1))
 
 
 def _power_exponent(a: Array, y: Array) -> Array:

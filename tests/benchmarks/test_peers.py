@@ -6,7 +6,11 @@ import pytest
 from benchmarks import tasks, workloads
 from benchmarks.peers import PEERS, Adam, NumPy, attend, loss_and_gradients
 
-RNG = np.random.default_rng(0)
+
+@pytest.fixture
+def rng():
+    """New for each test, whichever ran before it."""
+    return np.random.default_rng(0)
 
 
 def along(f, arrays, directions, eps=1e-6):
@@ -15,27 +19,27 @@ def along(f, arrays, directions, eps=1e-6):
     return (ends[0] - ends[1]) / (2 * eps)
 
 
-def test_training_by_hand():
+def test_training_by_hand(rng):
     params, batches = tasks.train_data("tiny")
     params, (x, labels) = [p.astype(np.float64) + 0.01 for p in params], batches[3]
     _, gradients = loss_and_gradients(params, x, labels)
     for i, (p, g) in enumerate(zip(params, gradients)):  # each by itself: an error in a small one shows
         assert g.shape == p.shape
-        direction = [np.zeros_like(q) if j != i else RNG.standard_normal(q.shape) for j, q in enumerate(params)]
+        direction = [np.zeros_like(q) if j != i else rng.standard_normal(q.shape) for j, q in enumerate(params)]
         expected = along(lambda ps: loss_and_gradients(ps, x, labels)[0], params, direction)
         np.testing.assert_allclose((g * direction[i]).sum(), expected, rtol=1e-5, atol=1e-9)
 
 
-def test_attention_by_hand():
-    q, k, v, w = RNG.standard_normal((4, 2, 5, 3))
+def test_attention_by_hand(rng):
+    q, k, v, w = rng.standard_normal((4, 2, 5, 3))
     gradients = NumPy().attention(q, k, v, w)()
-    directions = RNG.standard_normal((3, 2, 5, 3))
+    directions = rng.standard_normal((3, 2, 5, 3))
     expected = along(lambda qkv: (attend(*qkv)[0] * w).sum(), [q, k, v], directions)
     np.testing.assert_allclose(sum((g * d).sum() for g, d in zip(gradients, directions)), expected, rtol=1e-7)
 
 
-def test_chain_by_hand():
-    a = RNG.uniform(0.5, 1, (3, 3))
+def test_chain_by_hand(rng):
+    a = rng.uniform(0.5, 1, (3, 3))
     [gradient] = NumPy().op_chain(a, 4)()
     np.testing.assert_allclose(gradient, a**4)
 
