@@ -37,6 +37,7 @@ def assert_equal_bits(a, b, what=""):
     if a is not None:
         assert a.dtype == b.dtype, what
         np.testing.assert_array_equal(a, b, err_msg=what)
+        np.testing.assert_array_equal(np.signbit(a), np.signbit(b), err_msg=f"signs of zeros and NaNs: {what}")
 
 
 def compare(loss, parameters, batches, **options):
