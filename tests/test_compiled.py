@@ -373,6 +373,81 @@ def test_powers_by_the_operator(exponent, dtype, in_place):
         compare(lambda x: raised(w * x).sum(), [w], batches)
 
 
+def _swapped(a):
+    b = a.copy()
+    first = b[0]
+    b[0] = b[1]
+    b[1] = first
+    return b
+
+
+def _running_sums(a):
+    total, sums = a[0], np.zeros_like(a)
+    for i, x in enumerate(a):
+        total += x
+        sums[i] = total
+    return sums
+
+
+def _kept_from_before(a):
+    b = a + 1
+    before = b[2]
+    b *= 2
+    return b * before
+
+
+def _all_operators(a):
+    s = t = np.abs(a).max() + 1
+    s += 1
+    s *= t
+    s -= 3
+    s /= t
+    s //= 0.25
+    s %= 7
+    s **= t / 2
+    b, c = (a > 0).any(), (a > 1).any()
+    d = b
+    d &= c
+    d |= b
+    d ^= c
+    n = m = np.argmax(a)
+    n <<= 2
+    n >>= 1
+    return a * s + np.where(d, t, b) + np.where(c, n, m)
+
+
+def _methods(a):
+    s = a.sum()
+    b = s.reshape(1)
+    b += 1
+    return a * b + s.astype(np.float32).round(1).clip(-1, 1) + np.atleast_1d(s)
+
+
+def _scalar_powers(a):
+    s, t = np.abs(a).sum(), np.abs(a).max()
+    return a * s**2.3 + 1.7**s + s**t + np.exp(s / 100) ** 0.5 + t ** np.float32(3)
+
+
+def _of_complex_scalars(a):
+    z, product = a * (0.3 + 1j) + 1, 0.1 + 1j
+    for factor in z:
+        product = product * factor
+    return a * np.abs(product)
+
+
+SCALARS = [_swapped, _running_sums, _kept_from_before, _all_operators, _methods, _scalar_powers, _of_complex_scalars]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, float])
+@pytest.mark.parametrize("function", SCALARS)
+def test_scalars_within_ops(function, dtype):
+    """What NumPy returns as a scalar is never written to, and its arithmetic is not always a ufunc's."""
+    own = mg.op(lambda a: function(a).astype(dtype)).rule(a=lambda g, a: (g * function(a)).astype(dtype))
+    w = mg.tensor(np.ones(9, dtype), requires_grad=True)
+    compare(lambda x: own(w * x).sum(), [w], [[normal(9, seed=s, dtype=dtype)] for s in range(4)])
+    assert w.numpy().tolist() == [1] * 9
+
+
 def test_what_has_no_real_loss_is_refused():
     w = mg.tensor(np.ones(3), requires_grad=True)
     compiled = mg.compile(lambda x: (w * x).sum())

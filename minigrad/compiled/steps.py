@@ -79,6 +79,11 @@ def assign_nested(out: Any, function: Callable[..., Any], args: Any) -> None:
             raise ChangedError
 
 
+def with_scalars(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """function(*args), with NumPy's scalars in the place of 0-d arrays."""
+    return function(*[x[()] if isinstance(x, np.ndarray) else x for x in args], **kwargs)
+
+
 def check_value(value: np.ndarray, expected: Any, read: Callable[[Any], Any]) -> None:
     if read(value) != expected:
         raise ChangedError

@@ -28,6 +28,7 @@ from minigrad.compiled.steps import (
     leaves_of,
     map_arrays,
     map_nested,
+    with_scalars,
 )
 from minigrad.engine import Array, Node, buffer_of, caller
 from minigrad.kernels.pieces import cut
@@ -63,11 +64,12 @@ class Recorder:
 
     # --- memory ---
 
-    def new(self, array: np.ndarray) -> Traced:
-        """A result in memory of its own."""
+    def new(self, result: Any) -> Traced:
+        """A result, an array or a scalar, in memory of its own."""
+        array = np.asarray(result)
         buffer = buffer_of(array)
         self._memories[id(buffer)] = weakref.ref(buffer), Memory(buffer.nbytes)
-        return Traced(array, self)
+        return Traced(array, self) if isinstance(result, np.ndarray) else TracedScalar(array, self)
 
     def memory_of(self, array: np.ndarray) -> Memory | None:
         """None for an array that is no result: an argument's, a parameter's, a constant."""
@@ -144,7 +146,7 @@ class Recorder:
             raise UntraceableError(f"{function} returns several new arrays")
         if not isinstance(result, (np.ndarray, np.generic, int, float, bool)):
             raise UntraceableError(f"{function} returns a {type(result).__name__}")
-        new = self.new(np.asarray(result))
+        new = self.new(result)
         self.note(assign, new, function, args, kwargs)
         return new
 
@@ -168,8 +170,8 @@ class Recorder:
             self.note(generator.random, dtype=np.float32, out=new)
             return new
         if generators:  # what it draws would be constants
-            return self.note_whole(forward, real_of(values), self._unseen(forward, values))
-        return self._call(forward, values)
+            return self.note_whole(forward, values, self._unseen(forward, values))
+        return _outputs(self._call(forward, values))
 
     def vjp(self, op: Op[Any], vjp: Callable[..., Any], node: Node, g: Array, recorded: bool) -> Sequence[Array]:
         if recorded or self._looks_away:  # recorded rules call ops, which are watched themselves
@@ -198,7 +200,7 @@ class Recorder:
         if not any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in leaves_of(result)):
             return result
         del self.steps[begun:]
-        return self.note_whole(function, real_of(values), real_of(result))
+        return self.note_whole(function, values, real_of(result))
 
 
 class _Saved(NamedTuple):
@@ -251,7 +253,7 @@ class Traced(NDArrayOperatorsMixin):
         result = function(*real, **real_of(kwargs), **({} if out is None else {"out": real_of(out)}))
         if type(result) is tuple:
             raise UntraceableError(f"{ufunc} has several results")
-        traced = recorder.new(np.asarray(result)) if out is None else out[0]
+        traced = recorder.new(result) if out is None else out[0]
         elementwise = method == "__call__" and ufunc.signature is None and not kwargs
         if elementwise:
             recorder.note_ufunc(ufunc, inputs, traced, out is None)
@@ -289,13 +291,10 @@ class Traced(NDArrayOperatorsMixin):
     def __getitem__(self, index: Any) -> Any:
         real = real_of(index)
         result = self.array[real]
-        if isinstance(result, np.generic):  # one element: as a 0-d array, which is a view of it
-            index = (*index, ...) if isinstance(index, tuple) else (index, ...)
-            result = self.array[real_of(index)]
         follows_values = any(isinstance(leaf, Traced) for leaf in leaves_of(index))
         if not follows_values and _is_view(result, self.array):
             return Traced(result, self.recorder)
-        new = self.recorder.new(np.array(result, order="K"))
+        new = self.recorder.new(np.array(result, order="K") if isinstance(result, np.ndarray) else result)
         self.recorder.note(assign, new, operator.getitem, (self, index), {})
         return new
 
@@ -325,6 +324,51 @@ class Traced(NDArrayOperatorsMixin):
         value = read(self.array)
         self.recorder.note(check_value, self, value, read)
         return value
+
+
+def _of_scalars(function: Callable[[Any, Any], Any], inherited: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The method for an operator whose result, for two scalars, need not be the ufunc's bit for bit."""
+
+    def method(self: TracedScalar, other: Any) -> Any:
+        if not isinstance(other, (TracedScalar, np.generic, int, float, complex)):
+            return inherited(self, other)
+        result = function(*real_of((self, other)))
+        return self.recorder.note_result(with_scalars, (function, self, other), {}, result)
+
+    return method
+
+
+def _not_in_place(self: Traced, other: Any) -> Any:
+    return NotImplemented
+
+
+class TracedScalar(Traced):
+    """Stands for one of NumPy's scalars. They are never written to: s += 1 makes another one."""
+
+    __slots__ = ()
+
+    __pow__ = _of_scalars(operator.pow, Traced.__pow__)
+    __rpow__ = _of_scalars(lambda a, b: b**a, Traced.__rpow__)
+    __mul__ = _of_scalars(operator.mul, Traced.__mul__)
+    __rmul__ = _of_scalars(lambda a, b: b * a, Traced.__rmul__)
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = _not_in_place
+    __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _not_in_place
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _READING or not callable(method := getattr(np.generic, name)):
+            return super().__getattr__(name)
+        return functools.partial(self._note_method, method)
+
+    def _note_method(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = method(*real_of((self, *args)), **real_of(kwargs))
+        return self.recorder.note_result(with_scalars, (method, self, *args), kwargs, result)
+
+
+def _outputs(y: Any) -> Any:
+    """What an op returned, with arrays in the place of scalars, as it makes Tensors of them."""
+    if type(y) is tuple:
+        return tuple(map(_outputs, y))
+    return Traced(y.array, y.recorder) if isinstance(y, TracedScalar) else y
 
 
 def _complain_of_user() -> None:
@@ -423,7 +467,7 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
     if function in _REDUCTIONS and len(args) <= 2:
         reduce = _REDUCTIONS[function].reduce
         keywords = {"axis": args[1] if len(args) == 2 else None, **kwargs}
-        new = recorder.new(np.array(result))
+        new = recorder.new(result)
         if np.array_equal(reduce(real[0], **{**keywords, "out": np.empty_like(new.array)}), result, equal_nan=True):
             recorder.note(reduce, args[0], **keywords, out=new)
             return new
@@ -431,7 +475,7 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
     if function in (np.mean, np.ndarray.mean) and getattr(result, "dtype", None) == np.float16:
         with_out = False  # it would sum in halves, and does so in float32 where it makes the result itself
     if with_out and not _is_view(result, real):
-        new = recorder.new(np.asarray(result))
+        new = recorder.new(result)
         recorder.note_call(function, *args, **kwargs, out=new)
         return new
     return recorder.note_result(function, args, kwargs, result)
@@ -468,4 +512,7 @@ def _is_view(result: Any, operands: Any) -> bool:
 
 
 def real_of(x: Any) -> Any:
+    """x with the arrays and scalars that Traced ones stand for."""
+    if isinstance(x, TracedScalar):
+        return x.array[()]
     return x.array if isinstance(x, Traced) else map_nested(real_of, x)
