@@ -128,6 +128,34 @@ def test_every_op_runs_again_bit_for_bit(name):
                 assert name == "cholesky"
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted({case.name for case in CASES}))
+def test_every_op_of_parameters_that_change(name):
+    """Whatever the op looks at in them: their order, their signs."""
+    for case in [case for case in CASES if case.name == name and name != "cholesky"]:
+        leaves = [mg.tensor(x, requires_grad=True) for x in case.arrays if x.dtype.kind == "f"]
+        if not leaves or len(leaves) < len(case.arrays):
+            continue
+
+        def loss(one, case=case, leaves=leaves):
+            y = case(*leaves)
+            parts = [part for part in (y if isinstance(y, (list, tuple)) else [y]) if part.dtype.kind == "f"]
+            weights = [np.linspace(1, 2, part.size).reshape(part.shape) for part in parts]
+            return sum((part * c).sum() * one for part, c in zip(parts, weights)) + 0.0 * leaves[0].sum()
+
+        def runs(leaves=leaves):
+            rng = np.random.default_rng(0)
+            for _ in range(3):
+                for leaf in leaves:
+                    with mg.no_grad():
+                        leaf[...] = (
+                            rng.permutation(leaf.numpy().copy(), axis=rng.integers(leaf.ndim)) if leaf.ndim else leaf
+                        )
+                yield [np.array(1.0)]
+
+        compare(loss, leaves, runs())
+
+
 @pytest.mark.parametrize("block", range(4))
 def test_random_programs(block, whole_or_in_lanes):
     for seed in range(40 * block, 40 * block + 40):
@@ -446,6 +474,145 @@ def test_scalars_within_ops(function, dtype):
     w = mg.tensor(np.ones(9, dtype), requires_grad=True)
     compare(lambda x: own(w * x).sum(), [w], [[normal(9, seed=s, dtype=dtype)] for s in range(4)])
     assert w.numpy().tolist() == [1] * 9
+
+
+LOOKING = [
+    lambda w, x: mg.where(w > 2, w, 2 * w) * x,
+    lambda w, x: w[w > 0.5].sum() * x,
+    lambda w, x: w[w > 2].sum() * x,
+    lambda w, x: w[w.argmax()] * x,
+    lambda w, x: w[w.argsort()] * x + w[np.argpartition(w, 1)],
+    lambda w, x: w.round() * w * x + w // 2 * w,
+    lambda w, x: np.sign(w - 2) * w * x + np.floor(w) * w,
+    lambda w, x: np.count_nonzero(w > 2) * w * x,
+    lambda w, x: (w > 2.5).any() * w * x + (w >= 1).all() * w,
+    lambda w, x: np.searchsorted(x, w) * w * x,
+    lambda w, x: (w.detach() > 2) * w * x,
+    lambda w, x: mg.stop_gradient(w) * (w.detach() < 2) * w * x,
+]
+
+
+@pytest.mark.parametrize("number", range(len(LOOKING)))
+def test_looking_at_a_parameter_is_recorded(number):
+    """Outside of ops too: what follows from its values follows from those of each run."""
+    w = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+    def runs():
+        for values in ([1.0, 2, 3], [3.0, 2, 1], [2.0, 4, 1], [2, 4, 1.1]):
+            with mg.no_grad():
+                w[...] = np.array(values)
+            yield [np.array([1.0, 10, 100])]
+
+    compiled = compare(lambda x: LOOKING[number](w, x).sum(), [w], runs())
+    assert recordings(compiled) == 1
+
+
+@pytest.mark.parametrize("read", [mg.Tensor.numpy, mg.Tensor.tolist, lambda w: w[0].item(), lambda w: w.data, max])
+def test_reading_a_parameter_is_an_error(read):
+    w = mg.tensor([1.0, 2.0], requires_grad=True)
+
+    with pytest.raises(TypeError, match=rf"{Path(__file__).name}:\d+ reads a value"):
+        mg.compile(lambda x: (w * x * read(w)).sum())(np.ones(2))
+    assert w.numpy().tolist() == [1, 2]
+    assert type(w._array) is np.ndarray
+
+
+def test_what_writes_in_place_runs_eagerly():
+    def results(prepare):
+        w, mean = mg.tensor([1.0, 2.0, 3.0], requires_grad=True), mg.tensor(np.zeros(3))
+
+        def loss(x):
+            with mg.no_grad():
+                mean[...] = 0.9 * mean + x
+                w[0] = w[0] * 1.5
+            x[1] = 4.0
+            part = mg.tensor(np.zeros(3))
+            part[1:] = x[1:]
+            part += x
+            return (w * x * mean * part).sum()
+
+        step = prepare(loss)
+        losses = [step(mg.tensor(np.arange(3.0) + run)).item() for run in range(4)]
+        return losses, mean.tolist(), w.tolist(), w.grad.tolist()
+
+    def eager(loss):
+        def step(x):
+            y = loss(x)
+            y.backward()
+            return y
+
+        return step
+
+    assert results(mg.compile) == results(eager)
+
+
+ENDS = [
+    lambda w, i: w[:i],
+    lambda w, i: w[i:],
+    lambda w, i: w.reshape(2, 3)[:, :i],
+    lambda w, i: w[:: i + 1],
+    lambda w, i: mg.index_put(w, slice(i), 0.0),
+]
+
+
+@pytest.mark.parametrize("part", ENDS)
+def test_slices_that_end_at_an_argument(part):
+    w = mg.tensor(normal(6), requires_grad=True)
+    compare(lambda i: (part(w, i) ** 2).sum(), [w], [[np.array(i)] for i in (2, 2, 1, 1, 2)])
+
+
+INDEXED = [
+    (lambda w, i: mg.take(w, i), [2, 0]),
+    (lambda w, i: w.take(i), [2, 0]),
+    (lambda w, i: mg.bincount(i, weights=w), [1, 0, 1]),
+    (lambda w, i: mg.repeat(w, i), [1, 0, 2]),
+    (lambda w, i: mg.quantile(w, i), [0.1, 0.7]),
+    (lambda w, i: mg.interp(i, np.arange(3.0), w), [0.3, 1.5]),
+    (lambda w, i: mg.split(w, i)[1], [1]),
+    (lambda w, i: mg.take_along_axis(w, i, 0), [1, 1]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(INDEXED)))
+def test_ops_that_take_an_argument_for_its_values(number):
+    op, index = INDEXED[number]
+    w = mg.tensor(normal(3), requires_grad=True)
+    compare(lambda i: (op(w, i) ** 2).sum(), [w], [[np.array(index)]] * 3)
+
+
+LAYOUTS = [
+    normal(64, 74)[:, ::2],
+    normal(64, 37)[::-1],
+    normal(37, 64).T,
+    np.broadcast_to(normal(37), (64, 37)),
+    normal(4, 37, 16).transpose(2, 0, 1)[::-1],
+]
+
+
+@pytest.mark.parametrize("x", LAYOUTS)
+def test_arguments_that_are_not_contiguous(x):
+    v = mg.tensor(normal(37), requires_grad=True)
+    compiled = mg.compile(lambda x: ((x @ v) ** 2).sum(), check_every=1)
+    again = np.array(x)
+    for given in (x, x, again):
+        v.grad = None
+        y = compiled(given)
+        eager = ((mg.tensor(given) @ v) ** 2).sum()
+        np.testing.assert_allclose(y.item(), eager.item(), rtol=1e-14)
+
+
+def test_numbers_and_objects_that_are_part_of_what_is_recorded():
+    w = mg.tensor([1.0, 2.0], requires_grad=True)
+    divided = mg.compile(lambda x, z: (w * x / z).sum())
+    with np.errstate(all="ignore"):
+        assert [divided(np.ones(2), z).item() for z in (0.0, -0.0, 0.0)] == [np.inf, -np.inf, np.inf]
+    scaled = mg.compile(lambda x, z: (w * x).sum() * mg.where(np.isnan(z), 2.0, 3.0))
+    assert [scaled(np.ones(2), float("nan")).item() for _ in range(3)] == [6, 6, 6]
+    assert recordings(scaled) == 1
+    chosen = mg.compile(lambda x, s: (w[s] * x).sum())
+    assert [chosen(np.ones(1), slice(i, i + 1)).item() for i in (0, 1, 0)] == [1, 2, 1]
+    among = mg.compile(lambda x, s: (w * x).sum() * (3 in s))
+    assert [among(np.ones(2), s).item() for s in ({3}, {4}, {3})] == [3, 0, 3]
 
 
 def test_what_has_no_real_loss_is_refused():
@@ -863,3 +1030,22 @@ def test_scores_and_logits_that_grow_and_shrink_are_no_change():
 
     compare(loss, ws, batches)
     assert len(calls) == len(batches) + 1
+
+
+def test_recording_in_one_thread_leaves_tensors_of_others_alone():
+    w = mg.tensor([1.0, 2.0], requires_grad=True)
+    seen, done = [], threading.Event()
+
+    def use():
+        while not done.is_set():
+            seen.append((type(w._array), ((w > 1) * w).sum().item()))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        for i in range(100):
+            assert mg.compile(lambda x, i=i: (mg.sort(w) * x).sum() * i)(np.ones(2)).item() == 3 * i
+    finally:
+        done.set()
+        thread.join()
+    assert set(seen) == {(np.ndarray, 2.0)}

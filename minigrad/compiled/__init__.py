@@ -22,7 +22,7 @@ import numpy as np
 
 from minigrad.compiled.program import Program, Workspace
 from minigrad.compiled.steps import ChangedError, UntraceableError
-from minigrad.compiled.tracing import Recorder, Traced, real_of
+from minigrad.compiled.tracing import Recorder, Traced, tensors_traced
 from minigrad.engine import (
     ON,
     Node,
@@ -70,7 +70,10 @@ class Compiled:
 
     def _run(self, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
         key = (get_num_threads(), *[_signature(x) for x in leaves])
-        recorded = self._programs.get(key)
+        try:
+            recorded = self._programs.get(key)
+        except TypeError:  # an argument that Python cannot hash (a set, a slice) may be another one at every call
+            return self._run_eagerly(put_back(leaves))
         if recorded is None and self._failures.get(key, 0) >= _TRIES:
             return self._run_eagerly(put_back(leaves))
         nodes = [x._node for x in leaves if isinstance(x, Tensor) and x._node is not None]
@@ -117,11 +120,9 @@ class Compiled:
         inputs = [np.array(x._array, order="K") if isinstance(x, Tensor) else None for x in leaves]
         # Arguments have nodes of their own: the function may hold the same tensor besides.
         nodes_of = {x._node: leaf(x) for x in leaves if isinstance(x, Tensor) and x._node is not None}
-        stand_ins = [
-            x if a is None else wrap(Traced(a, recorder), nodes_of.get(x._node)) for x, a in zip(leaves, inputs)
-        ]
+        stand_ins = [x if a is None else wrap(a, nodes_of.get(x._node)) for x, a in zip(leaves, inputs)]
         try:
-            with watching(recorder), following(recorder.follow):
+            with watching(recorder), following(recorder.follow), tensors_traced(recorder):
                 loss = self._loss(put_back(stand_ins))
                 assert loss._node is not None
                 nodes = _leaf_nodes(loss._node, draws=bool(recorder.generators))
@@ -132,12 +133,13 @@ class Compiled:
             recorder.rewind()
             return self._run_eagerly(put_back(leaves))
         given = {stand_in: node for node, stand_in in nodes_of.items()}
-        value, gradients = loss._array, [(given.get(node, node), found[node]) for node in nodes if node in found]
+        value = loss._array
+        gradients = [(given.get(node, node), _array_of(found[node])) for node in nodes if node in found]
         held = {node for node in nodes if node not in given}
         del loss, found, stand_ins
-        result = np.array(real_of(value))
+        result = value.copy()
         for node, g in gradients:
-            _add_gradient(node, np.asarray(real_of(g)))
+            _add_gradient(node, g)
         if held.isdisjoint(nodes_of):
             self._programs[key] = _Recorded(recorder, leaves, inputs, value, gradients, self._workspace)
         if len(self._programs) > self._cache:
@@ -245,15 +247,23 @@ def _as_tensor(x: Any) -> Any:
             raise TypeError(
                 "an argument of a compiled function has a history: pass .detach(), or compile what made it too"
             )
+        return x if _is_compact(x._array) else wrap(np.array(x._array), x._node)
+    if not isinstance(x, (np.ndarray, np.generic)):
         return x
-    return wrap(np.asarray(x), None) if isinstance(x, (np.ndarray, np.generic)) else x
+    array = np.asarray(x)
+    return wrap(array if _is_compact(array) else np.array(array), None)
+
+
+def _is_compact(x: np.ndarray) -> bool:
+    """Whether a copy lies in memory as x does: products of others round in other orders."""
+    return bool(x.flags.forc) or np.empty_like(x).strides == x.strides
 
 
 def _signature(x: Any) -> Any:
     if isinstance(x, Tensor):
         a = x._array
         return a.shape, a.strides, a.dtype, x._node is not None
-    return type(x), x
+    return type(x), repr(x) if isinstance(x, (float, complex)) else x  # 0.0 == -0.0, and NaN is not equal to itself
 
 
 def _leaf_nodes(root: Node, draws: bool) -> list[Node]:
@@ -277,6 +287,10 @@ def _leaf_nodes(root: Node, draws: bool) -> list[Node]:
     return leaves
 
 
+def _array_of(x: Any) -> np.ndarray:
+    return x.array if isinstance(x, Traced) else np.asarray(x)
+
+
 def _add_gradient(node: Node, g: np.ndarray) -> None:
     notes = node.notes
     assert notes is not None
@@ -294,15 +308,17 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
     Gradients are added to `.grad` of all leaves; the optimizer's step stays outside. Where batches are large, each
     thread (set_num_threads) takes some of the examples through both passes.
 
-    Arguments: arrays, tensors and nests of them, which enter the function as Tensors, and anything else, which is part
-    of what is recorded (a call with another number records anew). So is everything else that the function uses: train
-    or eval mode, Python numbers, lengths of lists; scalars that change are passed as 0-d arrays. Only of parameters it
-    is noticed when they begin or cease to require a gradient, or are moved by an optimizer: then it records anew.
+    Arguments: arrays, tensors and nests of them, which enter the function as Tensors (copied if they are not
+    contiguous), and anything else, which is part of what is recorded (a call with another number records anew). So is
+    everything else that the function uses: train or eval mode, Python numbers, lengths of lists; scalars that change
+    are passed as 0-d arrays. Values of tensors that it closes over are those of the moment; only of parameters it is
+    noticed when they begin or cease to require a gradient, or are moved by an optimizer: then it records anew.
     check_every: compare each n-th run with an eager one, and raise RuntimeError where they differ. cache: how many
     recordings are kept.
 
     Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. Dropout draws
-    anew in every run. With hooks, captures or anomaly detection the function runs eagerly.
+    anew in every run. With hooks, captures or anomaly detection the function runs eagerly, and so does one that writes
+    to a tensor in place.
 
     >>> import minigrad as mg
     >>> w = mg.tensor([1.0, 2.0], requires_grad=True)

@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ class Recorder:
         self._lane: int | None = None
         self.generators: dict[int, tuple[np.random.Generator, dict[str, Any]]] = {}
         self._thread = threading.get_ident()
-        self._looks_away = False  # within a call that is noted as a whole, ops are not followed
+        self.looks_away = False  # within a call that is noted as a whole, ops are not followed
         self._memories: dict[int, tuple[weakref.ref[np.ndarray], Memory]] = {}  # by the id of the array that owns it
 
     def rewind(self) -> None:
@@ -89,6 +90,13 @@ class Recorder:
             return Place(memory, start, x.shape, x.strides, x.dtype)
         return map_nested(self.place, x)
 
+    def see_to_writing(self, x: Any) -> None:
+        """UntraceableError before a write to what outlives the run, or was made unseen."""
+        if not isinstance(x, Traced):
+            raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
+        if self.memory_of(x.array) is None:
+            raise UntraceableError("an array is written to that is no result of the run")
+
     def constants(self) -> set[int]:
         """The ids of the arrays, with memory of their own, that steps use and no step makes."""
         return {id(buffer_of(a)) for step in self.steps for a in arrays_in((step.args, step.kwargs))}
@@ -126,7 +134,7 @@ class Recorder:
 
     def _goes_on_in_lanes(self, ufunc: np.ufunc, operands: Sequence[Any]) -> bool:
         """Whether pieces are sure to give the same bits, and were made in lanes."""
-        if self._lane is not None or self._looks_away or ufunc not in _EXACT:
+        if self._lane is not None or self.looks_away or ufunc not in _EXACT:
             return False
         arrays = [x.array for x in operands if isinstance(x, Traced)]
         memories = [self.memory_of(x) for x in arrays]
@@ -162,7 +170,7 @@ class Recorder:
         generators = list(generators_in(values))
         for generator in generators:
             self.generators.setdefault(id(generator), (generator, dict(generator.bit_generator.state)))
-        if self._looks_away:
+        if self.looks_away:
             return forward(*values)
         if op is uniform:
             generator, shape = values
@@ -174,7 +182,7 @@ class Recorder:
         return _outputs(self._call(forward, values))
 
     def vjp(self, op: Op[Any], vjp: Callable[..., Any], node: Node, g: Array, recorded: bool) -> Sequence[Array]:
-        if recorded or self._looks_away:  # recorded rules call ops, which are watched themselves
+        if recorded or self.looks_away:  # recorded rules call ops, which are watched themselves
             return vjp(node, g, recorded)  # type: ignore[no-any-return]
         pull: Any = functools.partial(_pull, vjp, node.plan)
         gradients: Sequence[Array] = self._call(pull, (node.saved, g))
@@ -182,11 +190,11 @@ class Recorder:
 
     def _unseen(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         """The result on real arrays. What it hands to other ops would be taken for constant: they are not followed."""
-        self._looks_away = True
+        self.looks_away = True
         try:
             return real_of(function(*real_of(values)))
         finally:
-            self._looks_away = False
+            self.looks_away = False
 
     def _call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         begun = len(self.steps)
@@ -245,11 +253,12 @@ class Traced(NDArrayOperatorsMixin):
         recorder, real = self.recorder, real_of(inputs)
         function = ufunc if method == "__call__" else getattr(ufunc, method)
         if method == "at":
+            recorder.see_to_writing(inputs[0])
             function(*real)
             recorder.note(function, *inputs)
             return None
-        if out is not None and not isinstance(out[0], Traced):
-            raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
+        if out is not None:
+            recorder.see_to_writing(out[0])
         result = function(*real, **real_of(kwargs), **({} if out is None else {"out": real_of(out)}))
         if type(result) is tuple:
             raise UntraceableError(f"{ufunc} has several results")
@@ -276,6 +285,7 @@ class Traced(NDArrayOperatorsMixin):
 
     def see_to_writing(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
         """See engine.write: one step, which looks at values whenever it runs."""
+        self.recorder.see_to_writing(self)
         function(self.array, *real_of(args))
         self.recorder.note(function, self, *args)
 
@@ -289,6 +299,7 @@ class Traced(NDArrayOperatorsMixin):
         return lambda *args, **kwargs: _call_noted(self.recorder, method, (self, *args), kwargs)
 
     def __getitem__(self, index: Any) -> Any:
+        index = _plain(index)
         real = real_of(index)
         result = self.array[real]
         follows_values = any(isinstance(leaf, Traced) for leaf in leaves_of(index))
@@ -299,6 +310,8 @@ class Traced(NDArrayOperatorsMixin):
         return new
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        self.recorder.see_to_writing(self)
+        index = _plain(index)
         self.array[real_of(index)] = real_of(value)
         self.recorder.note(operator.setitem, self, index, value)
 
@@ -374,10 +387,9 @@ def _outputs(y: Any) -> Any:
 def _complain_of_user() -> None:
     """TypeError unless a value is read by minigrad itself, or within an op."""
     frame: Any = sys._getframe(2)
-    while frame.f_globals.get("__name__") == __name__ and frame.f_code is not Recorder._call.__code__:
+    while _passes_on(_module(frame)) and frame.f_code is not Recorder._call.__code__:
         frame = frame.f_back
-    reader = frame.f_globals.get("__name__", "")
-    if reader.startswith("minigrad.") and reader != Tensor.__module__:
+    if _module(frame).startswith("minigrad."):
         return
     above = frame
     while above is not None:
@@ -389,6 +401,69 @@ def _complain_of_user() -> None:
         f"{file}:{line} reads a value while mg.compile records: what is read would be the same in every later run. "
         "Keep it an array (mg.where instead of if), or read it outside of the compiled function"
     )
+
+
+def _module(frame: Any) -> str:
+    return frame.f_globals.get("__name__") or ""
+
+
+def _passes_on(module: str) -> bool:
+    """Whether what looks at values there does so for its caller."""
+    return module in (__name__, Tensor.__module__) or module.partition(".")[0] == "numpy"
+
+
+def _plain(index: Any) -> Any:
+    """An index whose slices have numbers for their ends, as indexing an array would ask for them."""
+    if isinstance(index, tuple):
+        return tuple(map(_plain, index))
+    if not isinstance(index, slice):
+        return index
+    return slice(*[end if end is None else operator.index(end) for end in (index.start, index.stop, index.step)])
+
+
+# --- tensors whose values are looked at outside of ops -----------------------------------------------------------
+
+_slot: Any = Tensor.__dict__["_array"]
+_shown_lock = threading.Lock()
+_shown_in = 0
+
+
+class _Showing(threading.local):
+    recorder: Recorder | None = None
+
+
+_showing = _Showing()
+
+
+@contextmanager
+def tensors_traced(recorder: Recorder) -> Iterator[None]:
+    """Within, in this thread, whoever asks a tensor for its array gets a Traced one: comparisons, sorting, .item().
+
+    So what is computed from a parameter outside of ops is noted as well. The tensors keep their real arrays; what is
+    replaced for the while is how Tensor looks them up, so that eager code does not pay for it.
+    """
+    global _shown_in
+    with _shown_lock:
+        _shown_in += 1
+        setattr(Tensor, "_array", property(_traced_array, _keep_array))  # noqa: B010  (which a type checker would not allow)
+    before, _showing.recorder = _showing.recorder, recorder
+    try:
+        yield
+    finally:
+        _showing.recorder = before
+        with _shown_lock:
+            _shown_in -= 1
+            if not _shown_in:
+                setattr(Tensor, "_array", _slot)  # noqa: B010
+
+
+def _traced_array(t: Tensor) -> Any:
+    array, recorder = _slot.__get__(t), _showing.recorder
+    return array if recorder is None or recorder.looks_away else Traced(array, recorder)
+
+
+def _keep_array(t: Tensor, array: Any) -> None:
+    _slot.__set__(t, real_of(array))
 
 
 # Ufuncs whose results are the nearest floats there are, however many elements a call has; e^x, for one, need not be.
@@ -435,16 +510,16 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
     if function in _STATIC:
         return function(*real, **real_kwargs)
     if function in _WRITING:
-        if not isinstance(args[0], Traced):
-            raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
+        recorder.see_to_writing(args[0])
         function(*real, **real_kwargs)
         recorder.note(function, *args, **kwargs)
         return None
     kwargs = {key: x for key, x in kwargs.items() if key != "out" or x is not None}
     out = kwargs.get("out")
     if out is not None:
-        if function not in _WITH_OUT or not isinstance(out, Traced):
+        if function not in _WITH_OUT:
             raise UntraceableError("only ufuncs and products are followed into given arrays")
+        recorder.see_to_writing(out)
         function(*real, **real_kwargs)
         recorder.note_call(function, *args, **kwargs)
         return out
