@@ -52,9 +52,9 @@ RIGHT: dict[str, set[str]] = {
     "factor 2": {"constant factor"},
     "missing": {"not connected"},
     "offset": {"constant offset"},
-    "last element": {"one row or column"},
+    "last element": {"one row or column", "some elements"},
     "last row": {"one row or column"},
-    "off by one": {"one row or column"},
+    "off by one": {"one row or column", "some elements"},
     "transposed": {"transposed"},
     "broadcast sum dropped": {"one row or column"},
     "float64": {"wrong dtype"},
@@ -63,10 +63,14 @@ RIGHT: dict[str, set[str]] = {
     "second-order term dropped": {"second order only"},
     "axis off by one": {"transposed", "wrong shape"},  # axes of other sizes do not fit
     "writes to cotangent": {"input mutated"},
-    "assigned, not added": {"one row or column"},
+    "assigned, not added": {"one row or column", "some elements"},
     "zero times infinity": {"not finite"},
-    "first output ignored": {"one row or column", "not connected"},  # the latter where no other output has a gradient
-    "last output ignored": {"one row or column", "not connected"},
+    "first output ignored": {
+        "one row or column",
+        "some elements",
+        "not connected",
+    },  # the latter where no other output has a gradient
+    "last output ignored": {"one row or column", "some elements", "not connected"},
     # Operands of other shapes do not fit; those of subtract differ by their sign, those of outer by their order.
     "swapped operands": {"swapped operands", "wrong shape", "sign", "transposed"},
 }

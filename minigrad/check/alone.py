@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.check.closeness import unlike_in_single
 from minigrad.check.compare import Examination, examine, looks_right, random_cotangents
 from minigrad.check.differences import Differences
 from minigrad.check.noise import Noise
 from minigrad.check.record import Record, call_of, call_op, copies, place_of, places
 from minigrad.check.result import Skip
+from minigrad.check.samples import pull
 from minigrad.check.second import second_order
 from minigrad.check.subject import Subject
 from minigrad.engine import Node, Transform
 from minigrad.op import Op
-from minigrad.tensor import Tensor
+from minigrad.tensor import Tensor, as_leaf
 
 # Complex numbers and their parts, by ops that belong to nobody else, so that they cannot be what is wrong.
 _joined = Op(lambda re, im: re + 1j * im).rule(re=lambda g: g, im=lambda g: g * 1j)
@@ -81,7 +83,7 @@ class Alone:
         def f(*xs: Tensor) -> list[Tensor]:
             given = iter(xs)
             tensors = [_joined(next(given), next(given)) if splits else next(given) for splits in is_complex]
-            y = call_op(self.op, copies(self._filled(tensors)), function)
+            y = call_op(self.op, copies(_filled(self.arguments, self.places, tensors)), function)
             ys = y if isinstance(y, tuple) else (y,)
             return [
                 t for y in ys for t in ([_real(y), _imag(y)] if y.dtype.kind == "c" else [y]) if t.dtype.kind == "f"
@@ -113,15 +115,6 @@ class Alone:
         name: str = self.op._names[position]
         return name if item is None else f"{name}[{item}]"
 
-    def _filled(self, tensors: Sequence[Any]) -> list[Any]:
-        filled = list(self.arguments)
-        for (position, item), t in zip(self.places, tensors):
-            if item is None:
-                filled[position] = t
-            else:
-                filled[position] = [t if i == item else x for i, x in enumerate(filled[position])]
-        return filled
-
     def examine(self, order: int, cotangents: Sequence[np.ndarray] | None = None) -> Examination:
         """Of order 2: without cotangents. A complex cotangent counts as two real ones."""
         if order == 2:
@@ -129,6 +122,22 @@ class Alone:
         if cotangents is not None and cotangents[0].dtype.kind == "c":
             cotangents = [cotangents[0].real, -cotangents[0].imag]
         return examine(self.subject, cotangents=cotangents)
+
+    def unlike_in_single(self) -> str | None:
+        """What its gradients are not in float64, at these operands; None for a call that is in float64 anyway."""
+        operands = [np.asarray(self._operand(place)) for place in self.places]
+        if all(x.dtype == _wide(x.dtype) for x in operands):
+            return None
+        return unlike_in_single(self._pulled(self.arguments), self._pulled(_widened(self.arguments)), operands)
+
+    def _pulled(self, arguments: list[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Its values, and the gradients of its operands by random cotangents, in the precision of these arguments."""
+        given = copies(arguments)
+        xs = [as_leaf(np.asarray(given[i] if item is None else given[i][item])) for i, item in self.places]
+        outputs = call_op(self.op, _filled(given, self.places, xs))
+        ys = [y for y in (outputs if isinstance(outputs, tuple) else (outputs,)) if y._node is not None]
+        values = [y._array for y in ys]
+        return values, pull(xs, ys, [c.astype(y.dtype) for c, y in zip(random_cotangents(values), values)])
 
     def second_order_looks_right(self) -> bool:
         return looks_right(second_order(self.subject))
@@ -144,3 +153,25 @@ class Alone:
 
     def describe(self, skip: Skip) -> str:
         return f"{self.place}, {skip.why}"
+
+
+def _filled(arguments: Sequence[Any], places: Sequence[tuple[int, int | None]], tensors: Sequence[Any]) -> list[Any]:
+    """The arguments with these in their places."""
+    filled = list(arguments)
+    for (position, item), t in zip(places, tensors):
+        if item is None:
+            filled[position] = t
+        else:
+            filled[position] = [t if i == item else x for i, x in enumerate(filled[position])]
+    return filled
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.promote_types(dtype, np.float64)
+
+
+def _widened(x: Any) -> Any:
+    """Floating and complex arrays in the precision of float64, in nested lists too."""
+    if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
+        return type(x)(map(_widened, x))
+    return x.astype(_wide(x.dtype)) if isinstance(x, np.ndarray) and x.dtype.kind in "fc" else x

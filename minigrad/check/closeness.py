@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -43,6 +44,40 @@ def unequal(
             at = tuple(map(int, np.argwhere(~close)[0]))
             return f"{what} {i} at {at}: {names[0]} {a[at]:.9g}, {names[1]} {b[at]:.9g}"
     return None
+
+
+SINGLE_RULE = 1e-3  # how far a gradient in float32 may be from that in float64, of its natural size
+
+
+def unlike_in_single(
+    narrow: tuple[Sequence[Any], Sequence[Any]], wide: tuple[Sequence[Any], Sequence[Any]], operands: Sequence[Any]
+) -> str | None:
+    """What gradients in float32 are not in float64, at the same operands and with the same cotangents.
+
+    narrow, wide: values and gradients. As large as |value| / |operand| a gradient naturally is: much smaller ones may
+    be rounding errors alone. And where the values themselves differ in float32, gradients do as well.
+    """
+    apart = max((_apart(y, z) / (_largest(z) or 1.0) for y, z in zip(narrow[0], wide[0])), default=0.0)
+    value = max(map(_largest, wide[0]), default=0.0)
+    for i, (g, h, x) in enumerate(zip(narrow[1], wide[1], operands)):
+        natural = value / _largest(x) if _largest(x) else math.inf if value else 0.0
+        if _apart(g, h) > (SINGLE_RULE + 100 * apart) * max(_largest(h), natural):
+            at = tuple(map(int, np.unravel_index(np.argmax(_gap(g, h)), g.shape)))
+            return f"gradient {i} at {at} is {g[at]:.6g} in float32 and {h[at]:.6g} in float64"
+    return None
+
+
+def _gap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), 0.0)
+
+
+def _apart(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.max(_gap(a, b), initial=0.0))
+
+
+def _largest(x: np.ndarray) -> float:
+    return float(np.max(np.abs(x), initial=0.0, where=np.isfinite(x)))
 
 
 class Quotient:

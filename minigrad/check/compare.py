@@ -62,7 +62,34 @@ def examine(subject: Subject, method: str = "auto", cotangents: Sequence[np.ndar
         comparison = _Comparison(differences, gradient, subject.names[number], analytic.connected[number])
         comparison.run(_method_for(method, gradient.size, total))
         results.append(comparison.result())
-    return Examination(tuple(results), outputs=shapes)
+    return Examination(tuple(_with_ties(subject, analytic, results)), outputs=shapes)
+
+
+def _with_ties(subject: Subject, analytic: _Analytic, results: Sequence[InputResult]) -> Sequence[InputResult]:
+    """The results, with those elements wrong that share a kink because they are equal, and not one gradient.
+
+    At a tie each element's own gradient may be anything between two slopes. But where f is smooth as they all move
+    together, as max is, the sum of their gradients is its slope.
+    """
+    equal: dict[float, list[tuple[int, tuple[int, ...]]]] = {}
+    for number, result in enumerate(results):
+        for skip in result.skipped:
+            if skip.why.startswith("kink"):
+                equal.setdefault(float(subject.leaves[number][skip.index]), []).append((number, skip.index))
+    for members in (members for members in equal.values() if len(members) > 1):
+        us = [np.zeros(x.shape) for x in subject.leaves]
+        for number, at in members:
+            us[number][at] = 1
+        gradients = [float(analytic.gradients[number][at]) for number, at in members]
+        tolerance = OF_LARGEST * sum(map(abs, gradients)) + ABSOLUTE
+        outcome = along(subject, analytic.cotangents, us).examine(sum(gradients), tolerance)
+        if outcome.wrong and not outcome.why:
+            sentence = (
+                f"{len(members)} equal elements lie at one kink, and their gradients sum to {sum(gradients):.6g}, "
+                f"while f's slope as they move together is {outcome.numeric:.6g}: a tie shares one gradient"
+            )
+            results = [result.with_tie(u == 1, sentence) for result, u in zip(results, us)]
+    return results
 
 
 def looks_right(subject: Subject) -> bool:

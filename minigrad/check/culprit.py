@@ -21,6 +21,7 @@ from minigrad.check.record import Record, call_of, place_of
 from minigrad.check.result import CheckResult, Culprit, Diagnosis, InputResult
 from minigrad.check.subject import Subject
 from minigrad.engine import Node
+from minigrad.trees import flatten
 
 UNSURE = ("kink", "not finite", "float noise", "other", "non-deterministic")  # a call of another kind is blamed first
 
@@ -42,7 +43,7 @@ def find(subject: Subject, second: bool) -> Findings:
     """
     record = Record(subject)
     alone = [Alone(node, arguments) for node, arguments in record.with_operands()]
-    if (misbehaviour := _misbehaviour(record)) is not None:
+    if (misbehaviour := _misbehaviour(Record(subject, pulled=False))) is not None:
         return Findings(misbehaviour)
     kinks: list[str] = []
     rounds = [(1, False, False), (1, True, False), (2, False, True), (2, False, False)]
@@ -123,15 +124,18 @@ def _diagnosis(
 
 
 def misbehaving(subject: Subject) -> Culprit | None:
-    """The first call that writes to its operands, or whose rule does, or returns another dtype than theirs.
+    """The first call that writes to its operands, or whose rule does, or goes wrong in the dtypes that were given.
 
-    Neither need show in any gradient: the cotangent may not be used again, and the engine casts.
+    That need not show in any gradient: the cotangent may not be used again, the engine casts, differences are taken in
+    float64.
     """
-    found = _misbehaviour(Record(subject))
+    found = _misbehaviour(Record(subject, pulled=False))
     if found is not None or all(dtype == np.float64 for dtype in subject.dtypes):
         return found
     try:
-        return _misbehaviour(Record(subject, [x.astype(d) for x, d in zip(subject.leaves, subject.dtypes)]))
+        given = [x.astype(d) for x, d in zip(subject.leaves, subject.dtypes)]
+        record = Record(subject, given, pulled=False)
+        return _misbehaviour(record) or _wrong_in_single(record)
     except Exception:
         return None  # f takes only float64 beside its constants
 
@@ -143,20 +147,26 @@ def _misbehaviour(record: Record) -> Culprit | None:
     return next(filter(None, map(_misbehaviour_of, record.nodes)), None)
 
 
+def _wrong_in_single(record: Record) -> Culprit | None:
+    for node, arguments in record.with_operands():
+        if (found := Alone(node, arguments).unlike_in_single()) is not None:
+            return _blamed(node, "wrong dtype", f"its rule is right in float64, and not in {node.dtype}: {found}")
+    return None
+
+
 def _misbehaviour_of(node: Node) -> Culprit | None:
     g = _read_only_cotangent(node)
-    operands = [x for x in call_of(node).arguments if isinstance(x, np.ndarray)]
-    before = [x.copy() for x in operands]
+    given = [x for x in flatten((call_of(node).arguments, call_of(node).output))[0] if isinstance(x, np.ndarray)]
+    before = [x.copy() for x in given]
     try:
-        with np.errstate(all="ignore"):
-            gradients = node.op.vjp(node, g, False)
+        gradients = node.op.vjp(node, g, False)
     except Exception as error:  # any other is found when the call is checked by itself
         written = isinstance(error, ValueError) and "read-only" in str(error)
         return (
             _blamed(node, "input mutated", "its rule writes into the cotangent that it is given") if written else None
         )
-    if not all(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc") for x, y in zip(operands, before)):
-        return _blamed(node, "input mutated", "its rule writes into the operands that it is given")
+    if not all(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc") for x, y in zip(given, before)):
+        return _blamed(node, "input mutated", "its rule writes into an operand or the output that it is given")
     dtypes = node.dtype if isinstance(node.dtype, list) else [node.dtype]
     for edge, gradient in zip(node.edges, gradients):
         allowed = {_precision(dtype) for dtype in (edge.dtype, *dtypes)}
@@ -168,7 +178,7 @@ def _misbehaviour_of(node: Node) -> Culprit | None:
 def _read_only_cotangent(node: Node) -> Any:
     several = isinstance(node.shape, list)
     shapes, dtypes = (node.shape, node.dtype) if several else ([node.shape], [node.dtype])
-    gs = [np.ones(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+    gs = [np.full(shape, 0.5, dtype) for shape, dtype in zip(shapes, dtypes)]  # of 1, g * y would be y
     for g in gs:
         g.flags.writeable = False
     return tuple(gs) if several else gs[0]

@@ -19,6 +19,7 @@ KINDS = (
     "transposed",
     "swapped operands",
     "one row or column",
+    "some elements",
     "kink",
     "float noise",
     "non-deterministic",
@@ -74,9 +75,8 @@ def _largest(x: np.ndarray) -> float:
 def _kink(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     if not result.wrong.any() or not (result.at_kink == result.wrong).all():
         return None
-    return Diagnosis(
-        "kink", f"{result.name} lies at a kink of f, and its gradient is outside the slopes of the two sides"
-    )
+    outside = f"{result.name} lies at a kink of f, and its gradient is outside the slopes of the two sides"
+    return Diagnosis("kink", result.ties[0] if result.ties else outside)
 
 
 def _not_finite(result: InputResult, sizes: Sizes) -> Diagnosis | None:
@@ -227,9 +227,12 @@ def _rows(result: InputResult, sizes: Sizes) -> Diagnosis | None:
             indices = np.flatnonzero(bad)
             shown = ", ".join(map(str, indices[:5])) + (", ..." if len(indices) > 5 else "")
             place = f"ind{'ex' if len(indices) == 1 else 'ices'} {shown} of axis {axis}"
+            looked_at = (
+                "" if result.probed.all() else f", of {int(result.probed.any(others).sum())} that were looked at,"
+            )
             return Diagnosis(
                 "one row or column",
-                f"only {place} of {result.name} {'is' if len(indices) == 1 else 'are'} wrong "
+                f"only {place} of {result.name}{looked_at} {'is' if len(indices) == 1 else 'are'} wrong "
                 "(an index that repeats? a broadcast?)",
             )
     return None
@@ -242,8 +245,10 @@ def _elements(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     if 2 * len(wrong) > counted:
         return None
     shown = ", ".join(map(str, wrong[:3])) + (", ..." if len(wrong) > 3 else "")
-    sentence = f"only {len(wrong)} of {counted} elements of {result.name} wrong: {shown} (an index that repeats?)"
-    return Diagnosis("one row or column", sentence)
+    sentence = (
+        f"only {len(wrong)} of {counted} elements of {result.name} wrong: {shown} (an index that repeats? a mask?)"
+    )
+    return Diagnosis("some elements", sentence)
 
 
 def _shifted(result: InputResult, sizes: Sizes) -> Diagnosis | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,9 +19,14 @@ from minigrad.tensor import Tensor, wrap
 RELATIVE = 2e-9  # how far analytic and numeric may differ, of the larger of the two,
 OF_LARGEST = 1e-9  # plus this much of the input's largest gradient,
 ABSOLUTE = 1e-10  # plus this, plus what the outputs' rounding errors come to
-STEP = 1e-3  # times max(1, |x|): where the fourth-order error (step^4) and the rounding error (1e-16 / step) balance
-REFINEMENTS = (1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 4**5, 1 / 4**6, 1 / 4**7, 4, 16)  # tried where STEP does not agree
+# Times max(1, |x|): where the fourth-order error (step^4) and the rounding error (1e-16 / step) balance. Steps are
+# powers of two, so that x + step is exact, down to a few units of x's last place.
+STEP = 2.0**-10
+SHORTER = [STEP / 4.0**k for k in range(1, 25)]  # tried, as far as x's precision allows, where STEP does not agree;
+LONGER = [STEP * 4, STEP * 16]  # and these, where rounding errors drown all others
+FLAT = STEP / 4**7  # where f does not change at steps of at least this, it is constant
 SETTLED = 1e-9  # estimates at two steps that differ by less, relatively, need no third
+SHORTEST_OF_DIRECTION = 1e-8  # along a direction, x + step rounds
 COMPLEX_STEP = 1e-30
 
 
@@ -32,20 +39,47 @@ class Outcome:
     why: str = ""  # not empty where the two sides disagree: what was found there
 
 
+class Estimate(NamedTuple):
+    """A difference quotient: its step, its value, its rounding error, and how far the next shorter step's is away."""
+
+    step: float
+    estimate: float
+    noise: float
+    change: float = 0.0
+
+
+def _compared(a: Estimate, b: Estimate) -> Estimate:
+    return a._replace(change=abs(a.estimate - b.estimate))
+
+
+def _settled(a: Estimate, b: Estimate) -> bool:
+    """Whether two estimates agree, and not just because rounding errors might be anything."""
+    size = abs(a.estimate)
+    if not (np.isfinite(size) and a.noise <= 1e3 * SETTLED * size + ABSOLUTE):
+        return False
+    return abs(a.estimate - b.estimate) <= SETTLED * size + a.noise
+
+
 class Line:
     """sum(c * f) along a line through the inputs, as a function of the distance t, and its derivative at t = 0.
 
     outputs(t): all of f's outputs at distance t, in one flat array. cotangents: as flat; eps: the outputs' precision.
-    scale: what the steps are multiplied by.
+    scale: what the steps are multiplied by. shortest: the least distance that means anything.
     """
 
     def __init__(
-        self, outputs: Callable[[float], np.ndarray], cotangents: np.ndarray, eps: np.ndarray, scale: float
+        self,
+        outputs: Callable[[float], np.ndarray],
+        cotangents: np.ndarray,
+        eps: np.ndarray,
+        scale: float,
+        shortest: float = 0.0,
     ) -> None:
         self.outputs = functools.cache(outputs)
         self.cotangents = cotangents
         self.eps = eps
         self.scale = scale
+        self.steps = [STEP, *(step for step in SHORTER if step * scale >= shortest)]
 
     def examine(self, analytic: float, tolerance: float) -> Outcome:
         """Compare the analytic derivative with differences.
@@ -56,45 +90,57 @@ class Line:
         estimate, noise = self.central(STEP)
         if agree(analytic, estimate, tolerance + noise):
             return Outcome(estimate)
-        estimate, noise, _ = self.refined()
-        if agree(analytic, estimate, tolerance + noise):
-            return Outcome(estimate)
-        tolerance += noise if np.isfinite(noise) else 0.0
-        if self._is_smooth(estimate, tolerance):
-            return Outcome(estimate, wrong=True)
-        return self._at_kink(analytic, tolerance) or Outcome(estimate, wrong=True)
+        best = self.refined()
+        if agree(analytic, best.estimate, tolerance + best.noise):
+            return Outcome(best.estimate)
+        tolerance += best.noise if np.isfinite(best.noise) else 0.0
+        if self._is_smooth(best, tolerance):
+            return Outcome(best.estimate, wrong=True)
+        return self._at_kink(analytic, tolerance) or Outcome(best.estimate, wrong=True)
 
     def has_kink(self) -> bool:
         """Whether the slopes of the two sides differ, be their mean right or not."""
         left, right, noise = self._slopes(STEP / 256)
         return bool(abs(left - right) > 1e-3 * max(abs(left), abs(right)) + 100 * noise)
 
-    def _is_smooth(self, estimate: float, tolerance: float) -> bool:
-        """Whether both sides have the slope that central differences found, at a known step or a short one."""
-        for step in (STEP * REFINEMENTS[0], STEP / 256):
+    def _is_smooth(self, best: Estimate, tolerance: float) -> bool:
+        """Whether both sides have the slope that central differences found, at a step like theirs or shorter ones."""
+        for step in (best.step / 4, best.step / 256, STEP / 256):
             left, right, noise = self._slopes(step)
-            if max(abs(left - estimate), abs(right - estimate)) <= 1e-6 * abs(estimate) + 10 * noise + tolerance:
+            apart = max(abs(left - best.estimate), abs(right - best.estimate))
+            if apart <= 1e-6 * abs(best.estimate) + 10 * noise + tolerance:
                 return True
         return False
 
-    def refined(self) -> tuple[float, float, float]:
-        """The estimate that agrees best with its successor, its rounding error, and how far the two are apart."""
-        estimates = [self.central(STEP)]
-        for factor in REFINEMENTS:
-            estimates.append(self.central(STEP * factor))
-            (a, noise), (b, _) = estimates[-2:]
-            if np.isfinite(a) and abs(a - b) <= SETTLED * abs(a) + noise:
-                return a, noise, abs(a - b)
-        del estimates[-2:]  # the long steps serve only where rounding errors drown all others
-        changes = [abs(a - b) + noise for (a, noise), (b, _) in pairwise(estimates)]
-        finite = [change if np.isfinite(change) else np.inf for change in changes]
-        best = int(np.argmin(finite))
-        return *estimates[best], finite[best]
+    def refined(self) -> Estimate:
+        """The estimate that agrees best with its successor, a shorter step's."""
+        estimates: list[Estimate] = []
+        for estimate in self._resolved():
+            estimates.append(estimate)
+            if len(estimates) > 1 and _settled(*estimates[-2:]):
+                return _compared(*estimates[-2:])
+        near, far = map(self._estimate, LONGER)
+        if _settled(near, far) or len(estimates) < 2:
+            return _compared(near, far)
+        found = [_compared(*pair) for pair in pairwise(estimates)]
+        errors = [estimate.change + estimate.noise for estimate in found]
+        return found[int(np.argmin([error if np.isfinite(error) else np.inf for error in errors]))]
 
     def curve(self) -> list[tuple[float, float]]:
         """(step, estimate) from long steps to short ones."""
-        steps = sorted({STEP, *(STEP * factor for factor in REFINEMENTS)}, reverse=True)
-        return [(step * self.scale, self.central(step)[0]) for step in steps]
+        estimates = [*map(self._estimate, reversed(LONGER)), *self._resolved()]
+        return [(e.step * self.scale, e.estimate) for e in estimates]
+
+    def _resolved(self) -> Iterator[Estimate]:
+        """At shorter and shorter steps; not at very short ones where f does not change, as it may just round there."""
+        for step in self.steps:
+            estimate = self._estimate(step)
+            if step < FLAT and not estimate.estimate:
+                return
+            yield estimate
+
+    def _estimate(self, step: float) -> Estimate:
+        return Estimate(step, *self.central(step))
 
     def central(self, step: float) -> tuple[float, float]:
         """(8 (f(x+h) - f(x-h)) - (f(x+2h) - f(x-2h))) / 12h, with an error of order h^4, and its rounding error."""
@@ -152,15 +198,15 @@ def _kind_of_break(steps: Sequence[tuple[float, float, float]], gaps: Sequence[f
     slopes = [max(abs(left), abs(right)) for left, right, _ in steps]
     if all(3.8 * before < after < 4.2 * before for before, after in pairwise(slopes)):
         return "jump"
+    if not max(gaps):  # of an odd function, as the cube root is
+        gaps = slopes
     if not min(gaps) > 0:
         return ""
     (left, right, _), (left_after, right_after, _) = steps[-2:]
     if max(abs(left - left_after), abs(right - right_after)) < 0.1 * gaps[-1]:
-        return "kink"
+        return "kink" if gaps is not slopes else ""
     growth = [after / before for before, after in pairwise(gaps)]
-    if max(growth) > 1.1 * min(growth):
-        return ""
-    return "infinite slope" if 1.2 < growth[0] < 3.8 else ""
+    return "infinite slope" if 1.2 < growth[0] < 3.8 and max(growth) <= 1.1 * min(growth) else ""
 
 
 def _at_edge(analytic: float, slope: float, before: float, tolerance: float) -> Outcome:
@@ -184,7 +230,7 @@ def along(subject: Subject, cotangents: Sequence[np.ndarray], us: Sequence[np.nd
         return _flat(_run(subject, [wrap(x + t * u, None) for x, u in zip(subject.leaves, us)]))
 
     outputs_there = _run(subject, subject.constants())
-    return Line(outputs, _flat(cotangents), _precision(outputs_there), 1.0)
+    return Line(outputs, _flat(cotangents), _precision(outputs_there), 1.0, SHORTEST_OF_DIRECTION)
 
 
 class Differences:
@@ -205,14 +251,15 @@ class Differences:
             moved[at] = x + t
             return self._outputs(moved)
 
-        return self._line(outputs, max(1.0, abs(x)))
+        scale = 2.0 ** max(0, math.frexp(x)[1]) if math.isfinite(x) else 1.0
+        return self._line(outputs, scale, 4 * np.spacing(abs(x)))
 
     def direction(self, u: np.ndarray, scale: float) -> Line:
-        return self._line(lambda t: self._outputs(self.x + t * u), scale)
+        return self._line(lambda t: self._outputs(self.x + t * u), scale, SHORTEST_OF_DIRECTION)
 
-    def _line(self, outputs: Callable[[float], np.ndarray], scale: float) -> Line:
+    def _line(self, outputs: Callable[[float], np.ndarray], scale: float, shortest: float) -> Line:
         values, eps = self._unmoved
-        return Line(lambda t: outputs(t) if t else values, self._flat_cotangents, eps, scale)
+        return Line(lambda t: outputs(t) if t else values, self._flat_cotangents, eps, scale, shortest)
 
     @functools.cached_property
     def _unmoved(self) -> tuple[np.ndarray, np.ndarray]:

@@ -101,11 +101,12 @@ def _told_of_lists(inputs: Any) -> Iterator[None]:
 
 def _finish(what: str, first: Subject, checked: Subject, method: str, raise_exception: bool) -> CheckResult:
     examination = examine(checked, method)
-    if examination:
-        culprit = misbehaving(first)
-        result = CheckResult(what, examination.inputs, culprit.diagnosis if culprit else None, culprit)
-    else:
-        result = _explain(what, first, checked, examination)
+    with np.errstate(all="ignore"):  # f has warned already, if it does
+        if examination:
+            culprit = misbehaving(first)
+            result = CheckResult(what, examination.inputs, culprit.diagnosis if culprit else None, culprit)
+        else:
+            result = _explain(what, first, checked, examination)
     if raise_exception and not result:
         raise GradientError(result) from examination.error
     return result

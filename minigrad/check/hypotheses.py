@@ -168,7 +168,7 @@ def _part(call: Alone, result: InputResult) -> Diagnosis | None:
     scale = float(np.max(np.abs(result.numeric), initial=0.0, where=np.isfinite(result.numeric)))
     for what, kept in _parts(cotangents, result.analytic.shape):
         differences = Differences(call.subject, kept, number)
-        numeric = np.array([differences.element(at).refined()[0] for at in places])
+        numeric = np.array([differences.element(at).refined().estimate for at in places])
         if np.allclose(analytic, numeric, rtol=CLOSE, atol=CLOSE * scale):
             return Diagnosis("one row or column", f"the gradient of {result.name} counts {what}")
     return None

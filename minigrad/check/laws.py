@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.check.cases import Case
-from minigrad.check.closeness import STEP, Quotient, inner, size_of, unequal
+from minigrad.check.closeness import STEP, Quotient, inner, size_of, unequal, unlike_in_single
 from minigrad.check.samples import (
     Sample,
     array_of,
@@ -268,6 +268,15 @@ def dtype(s: Sample) -> str | None:
     return None
 
 
+def single(s: Sample) -> str | None:
+    """In float32 the gradient is what it is in float64 at the same operands, as exactly as the values are."""
+    arrays = [x.astype(w.dtype) for x, w in zip(s.single.arrays, s.arrays)]
+    cotangents = [c.astype(w.dtype) for c, w in zip(s.single.cotangents, s.cotangents)]
+    narrow = s.single.values(s.single.arrays), s.single.pulled
+    wide = s.values(arrays), s.gradients(arrays, cotangents)
+    return unlike_in_single(narrow, wide, arrays)
+
+
 def _imprecise(node: Node) -> str | None:
     """Whether a rule returns float64 where its call was in float32: the engine's cast would hide it."""
     g = ones_for(node)
@@ -420,6 +429,7 @@ LAWS: tuple[Law, ...] = (
     linear,
     zero,
     dtype,
+    single,
     untouched,
     strides,
     one_by_one,

@@ -34,18 +34,18 @@ class Noise:
                 self._look(Differences(subject, cotangents, number).element(m.index), m.analytic)
 
     def _look(self, line: Line, analytic: float) -> None:
-        """Where shorter steps stop bringing estimates closer together, rounding errors begin."""
+        """Where estimates are closest together, shorter steps begin to show rounding errors."""
         curve = line.curve()
         estimates = np.array([estimate for _, estimate in curve])
         changes = np.abs(np.diff(estimates))
-        rising = np.flatnonzero(changes[1:] >= changes[:-1])
-        at = int(rising[0]) if len(rising) else len(changes) - 2
-        apart = float(np.max(changes[at : at + 2]))
+        tells = np.isfinite(changes) & ((estimates[1:] != 0) | (estimates[:-1] != 0))  # else f may just round
+        at = int(np.argmin(np.where(tells, changes, np.inf)[:-1]))
+        apart = float(np.max(changes[at : at + 2], initial=0.0, where=tells[at : at + 2]))
         error = apart / self._largest
         explained = abs(analytic - estimates[at + 1]) <= 10 * apart
         self.explains_all &= bool(explained and error <= ACCEPTED)
-        estimate, _, change = line.refined()
-        self.drowns_all &= not estimate or change > ACCEPTED * abs(estimate)
+        best = line.refined()
+        self.drowns_all &= not best.estimate or best.change > ACCEPTED * abs(best.estimate)
         if error > self.best:
             self.best, self.curve = error, curve
 

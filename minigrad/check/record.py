@@ -24,9 +24,12 @@ def place_of(node: Node) -> str:
 
 
 class Record:
-    """All calls of a subject in order, its inputs, and the cotangents that arrived at calls with one output."""
+    """All calls of a subject in order, its inputs, and the cotangents that arrived at calls with one output.
 
-    def __init__(self, subject: Subject, leaves: Sequence[np.ndarray] | None = None):
+    pulled: whether they did. Without that no rule has run yet, which might have written to what was recorded.
+    """
+
+    def __init__(self, subject: Subject, leaves: Sequence[np.ndarray] | None = None, *, pulled: bool = True):
         leaves = subject.leaves if leaves is None else leaves
         self.cotangents: dict[Node, np.ndarray] = {}
         self.writers: list[Node] = []  # calls that write to their operands; with_operands finds them
@@ -35,6 +38,8 @@ class Record:
             ys = subject([wrap(x.copy(), node) for x, node in zip(leaves, inputs)])
             self.nodes = list(_complete(calls(ys)))
             self.values: dict[Node, Any] = dict(zip(inputs, leaves))
+            if not pulled:
+                return
             pairs = [(y._node, c.astype(y.dtype)) for y, c in zip(ys, random_cotangents([y._array for y in ys]))]
             roots = [(node, c) for node, c in pairs if node is not None and transform.reached_by(node)]
             self._watch()

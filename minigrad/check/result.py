@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,7 +63,8 @@ class InputResult:
     """The gradients of one floating input: arrays of its shape (numeric NaN where not probed), and where they differ.
 
     connected: whether the recorded graph leads to the input at all. at_kink: which wrong elements lie at a kink.
-    directions: (analytic, numeric) along random directions, when the input was checked in that way.
+    directions: (analytic, numeric) along random directions, when the input was checked in that way. ties: what is wrong
+    with elements that are equal, each of whose gradients might be right by itself.
     """
 
     name: str
@@ -75,12 +76,21 @@ class InputResult:
     skipped: tuple[Skip, ...] = ()
     connected: bool = True
     directions: tuple[tuple[float, float], ...] = ()
+    ties: tuple[str, ...] = ()
 
     @property
     def error(self) -> np.ndarray:
         """|analytic - numeric|, NaN where not probed: the error map."""
         with np.errstate(invalid="ignore"):
             return np.asarray(np.abs(self.analytic - self.numeric))
+
+    def with_tie(self, members: np.ndarray, sentence: str) -> InputResult:
+        """With these elements, if there are any, as wrong ones at a kink."""
+        if not members.any():
+            return self
+        left = tuple(skip for skip in self.skipped if not members[skip.index])
+        wrong, at_kink = self.wrong | members, self.at_kink | members
+        return replace(self, wrong=wrong, at_kink=at_kink, skipped=left, ties=(*self.ties, sentence))
 
     def mismatches(self) -> list[Mismatch]:
         return [
@@ -167,8 +177,9 @@ class CheckResult:
 
     def _head(self) -> str:
         checked = sum(int(i.probed.sum()) for i in self.inputs)
+        decided = checked - len(self.skipped)
         along = sum(len(i.directions) for i in self.inputs)
-        count = f"{checked} element{'' if checked == 1 else 's'}"
+        count = f"{decided} element{'' if decided == 1 else 's'}"
         if not self:
             wrong = len(self.mismatches)
             if wrong:

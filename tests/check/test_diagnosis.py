@@ -152,14 +152,32 @@ def test_a_missing_sum_over_a_broadcast(rule):
     assert "sum" in result.diagnosis.sentence
 
 
-@pytest.mark.parametrize("at", [0, (slice(None), 1), (2, 3), (slice(1, 3),)])
-def test_one_row_or_column(at):
+@pytest.mark.parametrize(
+    ("at", "kind"),
+    [
+        (0, "one row or column"),
+        ((slice(None), 1), "one row or column"),
+        ((slice(1, 3),), "one row or column"),
+        ((2, 3), "some elements"),
+    ],
+)
+def test_one_row_or_column_or_some_elements(at, kind):
     def rule(g):
         wrong = np.array(g)
         wrong[at] *= 0.3
         return wrong
 
-    assert planted(op(lambda x: x * 1.0, x=rule), normal(4, 5)).diagnosis.kind == "one row or column"
+    assert planted(op(lambda x: x * 1.0, x=rule), normal(4, 5)).diagnosis.kind == kind
+
+
+def test_rows_of_which_some_were_looked_at():
+    def rule(g):
+        wrong = np.array(g)
+        wrong[64:] *= 0.3
+        return wrong
+
+    sentence = planted(op(lambda x: x * 1.0, x=rule), normal(70, 40)).diagnosis.sentence
+    assert "only index 69 of axis 0 of x, of 12 that were looked at, is wrong" in sentence
 
 
 def test_an_index_that_repeats():
@@ -298,9 +316,9 @@ def test_many_kinks_close_by():
 
 
 def test_float_noise():
-    small = mg.gradcheck(lambda x: mg.sin((x + 1e8) - 1e8), np.array([0.3, 0.4]))
+    small = mg.gradcheck(lambda x: mg.sin((x / 3 + 1e8) - 1e8), np.array([0.3, 0.4]))
     assert "float noise" in small.skipped[0].why
-    large = mg.gradcheck(lambda x: mg.sin((x + 1e12) - 1e12), np.array([0.3, 0.4]), raise_exception=False)
+    large = mg.gradcheck(lambda x: mg.sin((x / 3 + 1e12) - 1e12), np.array([0.3, 0.4]), raise_exception=False)
     assert large.diagnosis.kind == "float noise"
     assert "best achievable error" in large.diagnosis.sentence
     assert " at 1e-03" in large.diagnosis.sentence  # an estimate of the curve
@@ -308,7 +326,7 @@ def test_float_noise():
 
 def test_noise_excuses_no_mistake():
     cube = op(lambda x: x**3, x=lambda g, x: 1.001 * g * 3 * x**2)
-    result = mg.gradcheck(lambda x: cube((x + 1e8) - 1e8), np.array([0.3, 0.4]), raise_exception=False)
+    result = mg.gradcheck(lambda x: cube((x / 3 + 1e8) - 1e8), np.array([0.3, 0.4]), raise_exception=False)
     assert (result.diagnosis.kind, result.culprit.op) == ("constant factor", cube.name)
 
 

@@ -81,6 +81,162 @@ def test_a_fast_function_is_resolved_with_shorter_steps():
     mg.gradcheck(lambda x: mg.log(x), np.array([1e-4, 3e-4]))
 
 
+def _layer_norm(x):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / mg.sqrt((centred**2).mean(-1, keepdims=True) + 1e-8)
+
+
+_HILBERT = 1 / (np.arange(5)[:, None] + np.arange(5) + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("f", "inputs"),
+    [
+        (_layer_norm, np.array([[1, 1.00001, 0.99999], [1, 2, 3]])),
+        (mg.std, np.array([1, 1 + 1e-5, 1 - 1e-5])),
+        (mg.linalg.norm, np.array([1e-9, 1e-9])),
+        *[(mg.reciprocal, np.array([x, 1.0])) for x in (1e-5, 1e-8, 1e-12)],
+        *[(f, np.array([x, 1.0])) for f in (mg.sqrt, mg.log, lambda x: x**0.5) for x in (1e-7, 1e-10, 1e-14)],
+        *[(f, np.array([1 - x, 0.5])) for f in (mg.arccos, mg.arctanh) for x in (1e-8, 1e-12)],
+        *[(mg.sin, np.array([x, x + 1, -x])) for x in (1e5, 1e6, 1e8)],
+        (mg.tan, np.array([np.pi / 2 - 1e-6])),
+        (mg.linalg.inv, _HILBERT),
+        (mg.linalg.solve, (_HILBERT, np.ones(5))),
+        (lambda a: mg.linalg.slogdet(a)[1], _HILBERT),
+        (lambda x: mg.softmax(1e4 * x), np.array([0.1, 0.1001, 0.1002])),
+    ],
+)
+def test_what_varies_fast_or_rounds_badly_is_not_blamed(f, inputs):
+    """Within 1e-12 of the ends of domains, too."""
+    result = mg.gradcheck(f, inputs)
+    assert result, str(result)
+
+
+@pytest.mark.parametrize(
+    ("f", "slope"), [(np.reciprocal, lambda x: -1 / x**2), (np.sqrt, lambda x: 0.5 / x**0.5), (np.log, lambda x: 1 / x)]
+)
+@pytest.mark.parametrize("x", [1e-5, 1e-8, 1e-12])
+@pytest.mark.parametrize("factor", [1.01, 1 + 1e-4])
+def test_what_varies_fast_is_still_checked(f, slope, x, factor):
+    op = wrong_op(lambda x: f(x), x=lambda x: factor * slope(x))
+    result = failure(op, np.array([x, 3 * x]))
+    assert (result.diagnosis.kind, result.culprit.op) == ("constant factor", op.name)
+
+
+def test_an_infinite_slope():
+    for f in (mg.cbrt, mg.sqrt):
+        result = mg.gradcheck(f, np.array([0.0, 1.0]))
+        assert [skip.index for skip in result.skipped] == [(0,)]
+    result = failure(wrong_op(lambda x: np.cbrt(x), x=lambda y: np.where(y, 1 / (3 * y * y), 5.0)), np.array([0.0, 1.0]))
+    assert [m.index for m in result.mismatches] == [(0,)]
+
+
+# --- ties --------------------------------------------------------------------------------------------------------
+
+_TIED = np.array([[1.0, 3, 3], [2, 2, 2], [0, 1, 5]])
+
+
+def _largest(share):
+    """max over the last axis; share(which are largest) of the cotangent goes to each."""
+    return mg.op(lambda x: x.max(-1)).rule(x=lambda g, x, y: g[..., None] * share(x == y[..., None]))
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        lambda largest: largest / largest.sum(-1, keepdims=True),
+        lambda largest: largest & (np.cumsum(largest, -1) == 1),
+        lambda largest: np.where(largest, [0.2, 0.3, 0.7], 0) / np.where(largest, [0.2, 0.3, 0.7], 0).sum(-1)[:, None],
+    ],
+)
+def test_a_tie_may_share_a_gradient_in_any_way(share):
+    assert mg.gradcheck(lambda x: mg.exp(_largest(share)(x)), _TIED).skipped
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        lambda largest: largest,
+        lambda largest: largest & (largest.sum(-1, keepdims=True) == 1),
+        lambda largest: largest * 0.6,
+    ],
+)
+def test_a_tie_shares_one_gradient(share):
+    op = _largest(lambda largest: np.where(largest.sum(-1, keepdims=True) == 1, largest, share(largest)))
+    result = failure(lambda x: mg.exp(op(x)), _TIED)
+    assert (result.diagnosis.kind, result.culprit.op) == ("kink", op.name)
+    assert "a tie shares one gradient" in result.diagnosis.sentence
+    assert {m.index for m in result.mismatches} == {(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)}
+
+
+def test_ties_between_inputs():
+    a, b = np.array([1.0, 2, 3]), np.array([1.0, 5, 3])
+    assert mg.gradcheck(mg.maximum, (a, b))
+    both = mg.op(lambda a, b: np.maximum(a, b)).rule(a=lambda g, a, b: g * (a >= b), b=lambda g, a, b: g * (b >= a))
+    assert "equal elements" in failure(both, (a, b)).diagnosis.sentence
+
+
+def test_elements_at_other_kinks_are_no_ties():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x, c = rng.integers(-1, 2, (3, 3)).astype(float), rng.standard_normal((3, 3))
+        assert mg.gradcheck(lambda x, c: mg.relu(x) * c + abs(x) * c.T, (x, c))
+        assert mg.gradcheck(lambda x: abs(x).sum() - mg.relu(x).max(), x)
+        assert mg.gradcheck(lambda x: mg.softmax(mg.maximum(x, 0.0)) + mg.sort(x, 0) * abs(x), x)
+
+
+def test_what_is_not_decided_is_not_said_to_agree():
+    text = str(mg.gradcheck(mg.relu, np.array([0.0, 1.0, 0.0, -1.0, 2.0])))
+    assert text.startswith("gradcheck passed: 3 elements agree with finite differences")
+    assert text.count("not decided by differences") == 2
+
+
+# --- dtypes and writes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [2.0, 1.01, -1.0])
+def test_a_rule_that_is_wrong_in_float32_alone(wrong):
+    tanh = mg.op(lambda x: np.tanh(x)).rule(x=lambda g, y: g * (1 - y * y) * (wrong if y.dtype == np.float32 else 1))
+    x = normal(3, 4)
+    assert mg.gradcheck(lambda x: mg.exp(tanh(x)), x)
+    result = failure(lambda x: mg.exp(tanh(x)), x.astype(np.float32))
+    assert (result.diagnosis.kind, result.culprit.op) == ("wrong dtype", tanh.name)
+    assert "right in float64, and not in float32" in result.diagnosis.sentence
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_rounding_in_float32_is_no_mistake(dtype):
+    x = normal(5, 6).astype(dtype)
+    for f in (
+        mg.softmax,
+        mg.log_softmax,
+        mg.layer_norm,
+        mg.std,
+        lambda x: mg.softmax(30 * x),
+        lambda x: mg.exp(x @ x.T),
+    ):
+        assert mg.gradcheck(f, x)
+    assert mg.gradcheck(mg.linalg.inv, _HILBERT.astype(np.float32))
+
+
+def _scaled_in_place(g, y):
+    y *= g
+    return y
+
+
+def _cleared(g, x, y):
+    slope = g * np.cos(x)
+    y[...] = 0
+    return slope
+
+
+@pytest.mark.parametrize(("f", "rule"), [(np.exp, _scaled_in_place), (np.sin, _cleared)])
+def test_a_rule_that_writes_into_its_output(f, rule):
+    op = mg.op(lambda x: f(x)).rule(x=rule)
+    result = failure(op, np.array([1.0, 2.0]))
+    assert (result.diagnosis.kind, result.culprit.op) == ("input mutated", op.name)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_low_precision_inputs_are_lifted(dtype):
     seen = []

@@ -101,6 +101,7 @@ def remembering(g):
         (laws.linear, lambda g: 2 * g + 0.1 * g**2),
         (laws.zero, lambda g: 2 * g + 0.1),
         (laws.dtype, lambda g: g * np.float64(2)),
+        (laws.single, lambda g: 2.02 * g if g.dtype == np.float32 else 2 * g),
         (laws.untouched, writing),
         (laws.untouched, remembering),
         (laws.strides, lambda g: 2 * g if not isinstance(g, np.ndarray) or g.flags.c_contiguous else 2 * g[::-1]),
