@@ -22,7 +22,8 @@ import numpy as np
 
 from minigrad.compiled.program import Program, Workspace
 from minigrad.compiled.steps import ChangedError, UntraceableError
-from minigrad.compiled.tracing import Recorder, Traced, tensors_traced
+from minigrad.compiled.tensors import tensors_traced
+from minigrad.compiled.tracing import Recorder, Traced
 from minigrad.engine import (
     ON,
     Node,

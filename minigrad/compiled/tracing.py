@@ -9,7 +9,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -421,51 +420,6 @@ def _plain(index: Any) -> Any:
     return slice(*[end if end is None else operator.index(end) for end in (index.start, index.stop, index.step)])
 
 
-# --- tensors whose values are looked at outside of ops -----------------------------------------------------------
-
-_slot: Any = Tensor.__dict__["_array"]
-_shown_lock = threading.Lock()
-_shown_in = 0
-
-
-class _Showing(threading.local):
-    recorder: Recorder | None = None
-
-
-_showing = _Showing()
-
-
-@contextmanager
-def tensors_traced(recorder: Recorder) -> Iterator[None]:
-    """Within, in this thread, whoever asks a tensor for its array gets a Traced one: comparisons, sorting, .item().
-
-    So what is computed from a parameter outside of ops is noted as well. The tensors keep their real arrays; what is
-    replaced for the while is how Tensor looks them up, so that eager code does not pay for it.
-    """
-    global _shown_in
-    with _shown_lock:
-        _shown_in += 1
-        setattr(Tensor, "_array", property(_traced_array, _keep_array))  # noqa: B010  (which a type checker would not allow)
-    before, _showing.recorder = _showing.recorder, recorder
-    try:
-        yield
-    finally:
-        _showing.recorder = before
-        with _shown_lock:
-            _shown_in -= 1
-            if not _shown_in:
-                setattr(Tensor, "_array", _slot)  # noqa: B010
-
-
-def _traced_array(t: Tensor) -> Any:
-    array, recorder = _slot.__get__(t), _showing.recorder
-    return array if recorder is None or recorder.looks_away else Traced(array, recorder)
-
-
-def _keep_array(t: Tensor, array: Any) -> None:
-    _slot.__set__(t, real_of(array))
-
-
 # Ufuncs whose results are the nearest floats there are, however many elements a call has; e^x, for one, need not be.
 _EXACT = {
     *(
@@ -524,36 +478,74 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
         recorder.note_call(function, *args, **kwargs)
         return out
     result = function(*real, **real_kwargs)
-    if function in (np.empty, np.empty_like):
-        return recorder.new(result)
-    if function in (np.zeros, np.zeros_like):
-        new = recorder.new(result)
-        recorder.note(np.ndarray.fill, new, 0)
-        return new
-    if function in (np.ndarray.astype, np.ndarray.copy, np.copy) and buffer_of(result) is not buffer_of(args[0].array):
-        new = recorder.new(result)
-        recorder.note(np.copyto, new, args[0], casting="unsafe")
-        return new
-    if function is np.where and len(args) == 3 and getattr(args[0], "dtype", None) == np.bool_:
-        new = recorder.new(result)
-        recorder.note(np.copyto, new, args[2], casting="unsafe")
-        recorder.note(np.copyto, new, args[1], casting="unsafe", where=args[0])
-        return new
-    if function in _REDUCTIONS and len(args) <= 2:
-        reduce = _REDUCTIONS[function].reduce
-        keywords = {"axis": args[1] if len(args) == 2 else None, **kwargs}
-        new = recorder.new(result)
-        if np.array_equal(reduce(real[0], **{**keywords, "out": np.empty_like(new.array)}), result, equal_nan=True):
-            recorder.note(reduce, args[0], **keywords, out=new)
-            return new
-    with_out = function in _WITH_OUT or (function in _TAKING and kwargs.get("mode", "raise") != "raise")
+    note = _NOTED.get(function)
+    noted = None if note is None else note(recorder, function, args, kwargs, result)
+    return recorder.note_result(function, args, kwargs, result) if noted is None else noted
+
+
+# How calls are noted that can write where their results belong. Each returns the result, or None: not in this case.
+
+
+def _note_empty(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: np.ndarray) -> Traced:
+    return recorder.new(result)
+
+
+def _note_zeros(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: np.ndarray) -> Traced:
+    new = recorder.new(result)
+    recorder.note(np.ndarray.fill, new, 0)
+    return new
+
+
+def _note_copy(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: np.ndarray) -> Traced | None:
+    if buffer_of(result) is buffer_of(args[0].array):  # astype that has nothing to do
+        return None
+    new = recorder.new(result)
+    recorder.note(np.copyto, new, args[0], casting="unsafe")
+    return new
+
+
+def _note_where(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: np.ndarray) -> Traced | None:
+    if len(args) != 3 or getattr(args[0], "dtype", None) != np.bool_:
+        return None
+    new = recorder.new(result)
+    recorder.note(np.copyto, new, args[2], casting="unsafe")
+    recorder.note(np.copyto, new, args[1], casting="unsafe", where=args[0])
+    return new
+
+
+def _note_reduction(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: Any) -> Traced | None:
+    """As its ufunc's, if that gives the same (other arguments than the axis may be given in another order)."""
+    if len(args) > 2:
+        return None
+    reduce, new = _REDUCTIONS[function].reduce, recorder.new(result)
+    keywords = {"axis": args[1] if len(args) == 2 else None, **kwargs}
+    again = reduce(real_of(args[0]), **{**real_of(keywords), "out": np.empty_like(new.array)})
+    if not np.array_equal(again, result, equal_nan=True):
+        return None
+    recorder.note(reduce, args[0], **keywords, out=new)
+    return new
+
+
+def _note_with_out(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: Any) -> Traced | None:
     if function in (np.mean, np.ndarray.mean) and getattr(result, "dtype", None) == np.float16:
-        with_out = False  # it would sum in halves, and does so in float32 where it makes the result itself
-    if with_out and not _is_view(result, real):
-        new = recorder.new(result)
-        recorder.note_call(function, *args, **kwargs, out=new)
-        return new
-    return recorder.note_result(function, args, kwargs, result)
+        return None  # it would sum in halves, and does so in float32 where it makes the result itself
+    if function in _TAKING and kwargs.get("mode", "raise") == "raise":
+        return None
+    if _is_view(result, real_of(args)):
+        return None
+    new = recorder.new(result)
+    recorder.note_call(function, *args, **kwargs, out=new)
+    return new
+
+
+_NOTED: dict[Any, Callable[..., Traced | None]] = {
+    **dict.fromkeys((np.empty, np.empty_like), _note_empty),
+    **dict.fromkeys((np.zeros, np.zeros_like), _note_zeros),
+    **dict.fromkeys((np.copy, np.ndarray.copy, np.ndarray.astype), _note_copy),
+    np.where: _note_where,
+    **dict.fromkeys(_REDUCTIONS, _note_reduction),
+    **dict.fromkeys((*_WITH_OUT, *_TAKING), _note_with_out),
+}
 
 
 _NUMBERS = (int, float, bool)

@@ -127,7 +127,9 @@ def test_an_infinite_slope():
     for f in (mg.cbrt, mg.sqrt):
         result = mg.gradcheck(f, np.array([0.0, 1.0]))
         assert [skip.index for skip in result.skipped] == [(0,)]
-    result = failure(wrong_op(lambda x: np.cbrt(x), x=lambda y: np.where(y, 1 / (3 * y * y), 5.0)), np.array([0.0, 1.0]))
+    result = failure(
+        wrong_op(lambda x: np.cbrt(x), x=lambda y: np.where(y, 1 / (3 * y * y), 5.0)), np.array([0.0, 1.0])
+    )
     assert [m.index for m in result.mismatches] == [(0,)]
 
 
