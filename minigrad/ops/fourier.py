@@ -6,10 +6,12 @@ again. The others are composed of the primitives as NumPy composes them. Complex
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from minigrad.engine import Array
 from minigrad.op import derived, op
@@ -58,6 +60,7 @@ def irfft(a: Array, n: int | None = None, axis: int = -1, norm: Norm = None) -> 
 
 def _along(axis: int, part: slice) -> tuple[Any, ...]:
     """The index of a part of an axis, whether that is counted from the front or from the back."""
+    axis = operator.index(axis)
     return (slice(None),) * axis + (part,) if axis >= 0 else (..., part) + (slice(None),) * (-1 - axis)
 
 
@@ -188,9 +191,8 @@ def irfft2(a: Array, s: Sizes = None, axes: Axes = (-2, -1), norm: Norm = None) 
 
 
 def _shifted(x: Array, axes: int | Axes, shift: Callable[[int], int]) -> Any:
-    if axes is None:
-        axes = range(np.ndim(x))
-    for axis in [axes] if isinstance(axes, int) else axes:
+    ndim = np.ndim(x)
+    for axis in range(ndim) if axes is None else normalize_axis_tuple(axes, ndim, allow_duplicate=True):
         n = np.shape(x)[axis]
         x = getitem(x, _along(axis, (np.arange(n) - shift(n)) % n if n else slice(0)))
     return x

@@ -18,12 +18,13 @@ from minigrad.ops.shapes import (
     atleast_3d,
     concatenate,
     moveaxis,
+    parts_or_cuts,
     ravel,
     reshape,
     split,
     transpose,
 )
-from minigrad.tensor import Tensor
+from minigrad.tensor import Tensor, _value
 
 # --- together ----------------------------------------------------------------------------------------------------
 
@@ -99,7 +100,7 @@ def insert(x: Array, index: Array, values: Array, axis: int | None = None) -> Te
     """
     numbers = np.arange(np.size(x)).reshape(np.shape(x))
     new_numbers = np.size(x) + np.arange(np.size(values)).reshape(np.shape(values))
-    source = np.insert(numbers, index, new_numbers, axis)
+    source = np.insert(numbers, _value(index), new_numbers, axis)
     return getitem(concatenate([ravel(x), ravel(values)]), source)
 
 
@@ -107,7 +108,7 @@ def insert(x: Array, index: Array, values: Array, axis: int | None = None) -> Te
 def delete(x: Array, index: Array, axis: int | None = None) -> Tensor:
     """A copy of x without the given places of an axis (None: of the flattened array)."""
     x, axis = (ravel(x), 0) if axis is None else (x, normalize_axis_index(axis, np.ndim(x)))
-    return getitem(x, (slice(None),) * axis + (np.delete(np.arange(np.shape(x)[axis]), index),))
+    return getitem(x, (slice(None),) * axis + (np.delete(np.arange(np.shape(x)[axis]), _value(index)),))
 
 
 # --- apart -------------------------------------------------------------------------------------------------------
@@ -116,13 +117,11 @@ def delete(x: Array, index: Array, axis: int | None = None) -> Tensor:
 @derived
 def array_split(x: Array, indices_or_sections: Array, axis: int = 0) -> list[Tensor]:
     """x cut along an axis as by split, but the first of so many parts may be longer by one. A list of tensors."""
-    if not isinstance(indices_or_sections, (int, np.integer)):
-        return split(x, indices_or_sections, axis)
-    if indices_or_sections <= 0:
-        raise ValueError(f"array_split cuts into at least one part, not {indices_or_sections}")
-    length, longer = divmod(np.shape(x)[axis], int(indices_or_sections))
-    ends = accumulate(length + (i < longer) for i in range(int(indices_or_sections) - 1))
-    return split(x, list(ends), axis)
+    parts = parts_or_cuts(indices_or_sections)
+    if isinstance(parts, list):
+        return split(x, parts, axis)
+    length, longer = divmod(np.shape(x)[axis], parts)
+    return split(x, list(accumulate(length + (i < longer) for i in range(parts - 1))), axis)
 
 
 @derived

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any
@@ -150,11 +151,16 @@ def meshgrid(*arrays: Array, copy: bool = True, sparse: bool = False, indexing: 
     return tuple(grid) if sparse else broadcast_arrays(*grid)
 
 
+def _check_axis(axis: Array, name: str) -> None:
+    """TypeError for an array that can be no axis: it is the second of those to be joined."""
+    if isinstance(axis, np.ndarray) and (axis.ndim or axis.dtype.kind not in "iu"):
+        raise TypeError(f"{name} was given an array as its axis: pass the arrays as one list, {name}([a, b])")
+
+
 @op(sequence="arrays")
 def concatenate(arrays: Array, axis: Array = 0) -> Array:
     """Arrays joined along an existing axis (None: all flattened)."""
-    if isinstance(axis, np.ndarray):
-        raise TypeError("concatenate was given an array as its axis: pass the arrays as one list, concatenate([a, b])")
+    _check_axis(axis, "concatenate")
     return np.concatenate(arrays, axis)
 
 
@@ -174,8 +180,7 @@ concat = concatenate
 @op(sequence="arrays")
 def stack(arrays: Array, axis: Array = 0) -> Array:
     """Arrays of one shape joined along a new axis."""
-    if isinstance(axis, np.ndarray):
-        raise TypeError("stack was given an array as its axis: pass the arrays as one list, stack([a, b])")
+    _check_axis(axis, "stack")
     return np.stack(arrays, axis)
 
 
@@ -190,15 +195,29 @@ stack.rule(arrays=_stack_rule)
 @derived
 def split(x: Array, indices_or_sections: Array, axis: int = 0) -> list[Tensor]:
     """x cut along an axis: into so many equal parts, or before each of the given indices. A list of tensors."""
-    n = np.shape(x)[axis]
-    if isinstance(indices_or_sections, (int, np.integer)):
-        if n % indices_or_sections:
-            raise ValueError(f"split: an axis of {n} does not divide into {indices_or_sections} equal parts")
-        cuts = list(range(0, n + 1, n // indices_or_sections)) if n else [0] * (indices_or_sections + 1)
+    axis = normalize_axis_index(axis, np.ndim(x))
+    n, parts = np.shape(x)[axis], parts_or_cuts(indices_or_sections)
+    if isinstance(parts, list):
+        cuts = [0, *parts, n]
+    elif n % parts:
+        raise ValueError(f"split: an axis of {n} does not divide into {parts} equal parts")
     else:
-        cuts = [0, *indices_or_sections, n]
-    before = (slice(None),) * (axis % np.ndim(x))
+        cuts = [i * (n // parts) for i in range(parts + 1)]
+    before = (slice(None),) * axis
     return [getitem(x, before + (slice(start, end),)) for start, end in pairwise(cuts)]
+
+
+def parts_or_cuts(given: Array) -> int | list[int]:
+    """Into how many parts an axis is cut, or before which indices. TypeError for what are no integers."""
+    try:
+        parts = operator.index(given) if np.ndim(given) == 0 else [operator.index(i) for i in given]
+    except TypeError:
+        raise TypeError(
+            f"an axis is cut into a number of parts or before a list of indices, integers, and not as {given!r} says"
+        ) from None
+    if isinstance(parts, int) and parts < 1:
+        raise ValueError(f"an axis is cut into at least one part, not {parts}")
+    return parts
 
 
 @op

@@ -42,6 +42,7 @@ def average(
     >>> average([1.0, 2.0], weights=[3.0, 1.0])
     tensor(1.25)
     """
+    axis = axis if axis is None else normalize_axis_tuple(axis, np.ndim(x))
     if weights is None:
         y = mean(x, axis, keepdims)
         total: Array = np.full(y.shape, count_of(np.shape(x), axis), y.dtype)
@@ -54,13 +55,12 @@ def average(
     return (y, broadcast_to(total, y.shape)) if returned else y
 
 
-def _weights_beside(weights: Array, shape: tuple[int, ...], axis: Array) -> Array:
+def _weights_beside(weights: Array, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
     """The weights, with axes of size 1 for those of x that they lack."""
     if np.shape(weights) == shape:
         return weights
-    if axis is None:
+    if axes is None:
         raise TypeError(f"average: weights of shape {np.shape(weights)} for x of shape {shape} need an axis")
-    axes = normalize_axis_tuple(axis, len(shape))
     if np.shape(weights) != tuple(shape[a] for a in axes):
         raise ValueError(
             f"average: weights of shape {np.shape(weights)} are neither of x's shape {shape} nor of its axes {axes}"

@@ -85,6 +85,7 @@ case("hsplit", normal(2, 4), 2)
 case("hsplit", normal(4), [1], label="1-D")
 case("vsplit", normal(4, 2), 2)
 case("dsplit", normal(2, 1, 4), [1, 3])
+case("dsplit", normal(2, 1, 4), 2, label="equal")
 
 
 def _unstack(x: np.ndarray, axis: int = 0) -> tuple[np.ndarray, ...]:

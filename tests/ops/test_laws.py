@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import minigrad as mg
 from minigrad.check.cases import Case
 from minigrad.check.laws import Sample, check_case, report
 from minigrad.engine import OPS
@@ -42,6 +43,54 @@ def test_constants_may_be_nested_lists(op_name, cases):
         from_arrays = case.outputs(first, *case.arrays[1:])
         for y, z in zip(case.outputs(first, *(x.tolist() for x in case.arrays[1:])), from_arrays):
             np.testing.assert_array_equal(np.asarray(y.data), np.asarray(z.data))
+
+
+INDEXED_BY_TUPLES = ("getitem", "_scatter", "index_add", "index_put")  # where an array would be another index
+
+
+def is_integral(x):
+    if isinstance(x, (list, tuple)):
+        return len({np.shape(i) for i in x}) == 1 and np.asarray(x).dtype.kind in "iu"
+    return type(x) is not bool and np.asarray(x).dtype.kind in "iub"
+
+
+def with_arrays_for_integers(case, kind):
+    """The case's call, one for each argument of integers, given as an array (or what `kind` makes of it) there."""
+    places = [*range(len(case.args)), *case.kwargs]
+    for place in places:
+        given = case.args[place] if isinstance(place, int) else case.kwargs[place]
+        if not is_integral(given) or (isinstance(given, tuple) and case.name in INDEXED_BY_TUPLES):
+            continue
+        args, kwargs = list(case.args), dict(case.kwargs)
+        (args if isinstance(place, int) else kwargs)[place] = kind(given)
+        yield Case(case.op, tuple(args), kwargs, case.expected, f"{case}-{place}", tolerance=case.tolerance)
+
+
+def value_and_pull(case):
+    outputs = case.outputs(*[as_leaf(x.copy()) for x in case.arrays])
+    _, pull = mg.vjp(lambda *xs: [y for y in case.outputs(*xs) if isinstance(y, mg.Tensor)], *case.arrays)
+    return outputs, pull([np.cos(np.arange(y.size)).reshape(y.shape) for y in outputs if isinstance(y, mg.Tensor)])
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value", "ignore:Mean of empty slice")
+def test_integers_may_be_arrays_and_tensors_where_numpy_takes_arrays(op_name, cases):
+    if op_name == "block":
+        return  # whose lists are the structure of blocks
+    for case in [case for case in cases.CASES if case.name == op_name]:
+        if any(np.iscomplexobj(x) for x in flatten(case.args)[0]):
+            continue
+        for kind in (np.asarray, mg.tensor):
+            both = zip(with_arrays_for_integers(case, np.asarray), with_arrays_for_integers(case, kind))
+            for array_case, own_case in both:
+                try:
+                    expected = flatten(array_case.value(*case.arrays))[0]
+                except Exception:
+                    continue
+                values, gradients = value_and_pull(own_case)
+                for y, z in zip(values, expected, strict=True):
+                    np.testing.assert_allclose(np.asarray(getattr(y, "data", y)), z, 1e-9, 1e-9)
+                for g, h in zip(gradients, value_and_pull(case)[1], strict=True):
+                    np.testing.assert_allclose(g, h, 1e-12, 1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value", "ignore:Mean of empty slice")

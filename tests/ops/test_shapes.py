@@ -68,6 +68,25 @@ def test_split_undoes_concatenate_at_any_axis(axis):
     np.testing.assert_array_equal(b.grad, np.full((2, 3), 3))
 
 
+@pytest.mark.parametrize("cut", [mg.split, mg.array_split, mg.vsplit, np.split, np.array_split])
+def test_what_a_split_cannot_cut_by(cut):
+    x = mg.tensor(np.ones((3, 2)), requires_grad=True)
+    for wrong in (1.5, "2", None, [0.5], [[1, 2]], mg.tensor(2.0), mg.tensor([1.0, 2.0])):
+        with pytest.raises(TypeError, match="number of parts or before a list of indices"):
+            cut(x, wrong)
+    for wrong in (0, -1, mg.tensor(0)):
+        with pytest.raises(ValueError, match="at least one part"):
+            cut(x, wrong)
+
+
+@pytest.mark.parametrize("join", [mg.concatenate, mg.stack, np.concatenate, np.stack])
+def test_two_arrays_that_are_not_in_a_list_are_no_array_and_its_axis(join):
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    for second in (np.ones(2), np.arange(2), np.array(1.0), mg.tensor(1.0)):
+        with pytest.raises(TypeError, match="as one list"):
+            join(x, second)
+
+
 def test_parts_of_a_split_that_nobody_uses():
     x = leaf(5, 2)
     mg.split(x, [2, 4])[1].sum().backward()
