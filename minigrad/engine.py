@@ -370,14 +370,13 @@ def _run_hooks(node: Node, g: Array, recorded: bool) -> Array:
         replacement = hook(g)
         if replacement is None:
             continue
-        if not recorded:
-            replacement = np.asarray(replacement, dtype=node.dtype)
+        replacement = as_array(replacement) if recorded else np.asarray(replacement, dtype=node.dtype)
         if replacement.shape != node.shape:
             raise ValueError(
                 f"a hook returned a gradient of shape {replacement.shape} for a tensor of shape {node.shape}: "
                 "return None, or a gradient of the tensor's own shape"
             )
-        g = replacement
+        g = replacement if replacement.dtype == node.dtype else _cast(replacement, node.dtype)
     return g
 
 

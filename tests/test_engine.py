@@ -220,6 +220,40 @@ def test_hooks_on_leaves_and_hooks_that_write():
     np.testing.assert_array_equal(x.grad, [-2, -4])
 
 
+@pytest.mark.parametrize("make", [float, np.float64, np.float32, np.array, lambda v: np.array(v, int), mg.tensor])
+def test_a_hook_returns_any_number_in_plain_and_in_recorded_passes(make):
+    def cube(x):
+        y = x * x
+        y.register_hook(lambda g: make(2.0))
+        return y * x
+
+    # With the gradient of y = x x replaced by 2, that of y x is y + 2 (2 x); and the derivative of this, with that of
+    # y replaced once more, 2 (2 x) + 4. (PyTorch gives the same.)
+    x = mg.tensor(3.0, requires_grad=True)
+    cube(x).backward()
+    assert x.grad == 21
+    assert x.grad.dtype == float
+    assert mg.grad(cube)(3.0) == 21
+    assert mg.grad(mg.grad(cube))(3.0) == 16
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_hooks_gradient_has_the_dtype_of_its_tensor(recorded):
+    x = np.float32([1.0, 2.0])
+
+    def f(x):
+        y = x * x
+        y.register_hook(lambda g: g * np.float64(1.5))
+        y.register_hook(lambda g: seen.append(g.dtype))
+        return y.sum()
+
+    seen = []
+    gradient = mg.grad(f, create_graph=recorded)(x)
+    assert seen == [np.float32]
+    assert gradient.dtype == np.float32
+    np.testing.assert_array_equal(np.asarray(getattr(gradient, "data", gradient)), 3 * x)
+
+
 def test_a_hook_that_returns_another_shape_is_an_error():
     x = leaf([1.0, 2.0])
     x.register_hook(lambda g: g.sum())
