@@ -331,6 +331,12 @@ def write(function: Callable[..., None], out: Array, *args: Any) -> None:
         out.see_to_writing(function, args)
 
 
+def check_function(f: Any, who: str) -> None:
+    """TypeError, where the mistake is made and not where f would be called, for what is no function."""
+    if not callable(f):
+        raise TypeError(f"{who} takes a function, and was given {type(f).__name__} {f!r:.60}")
+
+
 def own(g: Array) -> np.ndarray:
     """A writable array that nobody else holds, whatever a rule returned (a view, a broadcast, somebody's operand)."""
     return np.array(g, order="C")
@@ -477,6 +483,7 @@ class no_grad(metaclass=_Called):  # noqa: N801  (a context manager spelled like
         state.recording = self._former.stack.pop()
 
     def __call__(self, function: F) -> F:
+        check_function(function, "no_grad()")
         if inspect.isgeneratorfunction(function):
             wrapper: Any = _no_grad_generator(function)
         else:

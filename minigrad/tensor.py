@@ -22,6 +22,7 @@ from minigrad.engine import (
     Node,
     Notes,
     backward_pass,
+    check_function,
     is_leaf,
     leaf,
     load_ops,
@@ -228,7 +229,11 @@ class Tensor:
         self._notes("keep its gradient").retain = True
 
     def register_hook(self, hook: Callable[[Any], Any]) -> HookHandle:
-        """Call hook(gradient) when this tensor's gradient is complete; an array that it returns takes its place."""
+        """Call hook(gradient) when this tensor's gradient is complete; an array that it returns takes its place.
+
+        TypeError for what is no function; in backward ValueError for a replacement of another shape.
+        """
+        check_function(hook, "register_hook")
         hooks = self._notes("have a gradient hook").hooks
         key = next(_hook_keys)
         hooks[key] = hook

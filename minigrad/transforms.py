@@ -19,6 +19,7 @@ from minigrad.engine import (
     Node,
     Transform,
     backward_pass,
+    check_function,
     check_unwritten,
     new_node,
     next_tick,
@@ -48,6 +49,7 @@ def grad(f: Callable[..., Any], argnums: ArgNums = 0, *, create_graph: bool = Fa
     >>> grad(grad(lambda x: x**3))(2.0)
     array(12.)
     """
+    check_function(f, "mg.grad")
     both = value_and_grad(f, argnums, create_graph=create_graph)
 
     @functools.wraps(f, updated=())
@@ -63,6 +65,7 @@ def value_and_grad(f: Callable[..., Any], argnums: ArgNums = 0, *, create_graph:
     >>> value_and_grad(lambda x: x**3)(2.0)
     (array(8.), array(12.))
     """
+    check_function(f, "mg.value_and_grad")
 
     @functools.wraps(f, updated=())
     def value_and_gradient(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -87,17 +90,19 @@ def vjp(f: Callable[..., Any], *xs: Any) -> tuple[Any, Callable[[Any], tuple[Any
     """(value, pull): the value of f(*xs), and the function from a cotangent to the gradients of <cotangent, f>.
 
     pull returns a gradient for each x. The cotangent has the structure and the shapes of the value (ValueError
-    otherwise); pull can be called many times.
+    otherwise); pull can be called many times. Of a complex value y and a cotangent c it is the real part of <c, y>,
+    the sum of c y, that is differentiated. TypeError for a function that returns something else than numbers.
 
     >>> value, pull = vjp(lambda x, y: x * y, 2.0, np.array([3.0, 4.0]))
     >>> value, pull(np.array([1.0, 10.0]))
     (array([6., 8.]), (array(43.), array([ 2., 20.])))
     """
+    check_function(f, "mg.vjp")
     with Transform() as transform:
         marked = _MarkedArguments(transform, xs, range(len(xs)))
         y = f(*marked.args)
     outputs, put_back = flatten(y)
-    values = [t._array if isinstance(t, Tensor) else np.asarray(t) for t in outputs]
+    values = [_array_of(t, f) for t in outputs]
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         given = _cotangents(cotangent, values)
@@ -119,12 +124,16 @@ def jvp(f: Callable[..., Any], xs: Any, vs: Any) -> tuple[Any, Any]:
     """(value, tangent): f at xs, and how it changes along vs, the derivative times vs.
 
     xs: a tuple of arguments, or one argument; vs has the same structure. Computed as the vjp of the vjp, which is
-    linear in its cotangent; there are no forward rules.
+    linear in its cotangent; there are no forward rules. TypeError for a complex value.
 
     >>> jvp(lambda x: x**2, (3.0,), (1.0,))
     (array(9.), array(6.))
     """
+    check_function(f, "mg.jvp")
     xs, vs = (xs, vs) if isinstance(xs, tuple) else ((xs,), (vs,))
+    if not isinstance(vs, tuple) or len(vs) != len(xs):
+        given = len(vs) if isinstance(vs, tuple) else type(vs).__name__
+        raise TypeError(f"for a tuple of {len(xs)} arguments jvp takes a tuple of as many directions, not {given}")
     value, pull = vjp(f, *xs)
     tangents, _ = flatten(list(vs))
 
@@ -133,6 +142,8 @@ def jvp(f: Callable[..., Any], xs: Any, vs: Any) -> tuple[Any, Any]:
         return _inner_product(gradients, tangents)
 
     outputs, put_back = flatten(value)
+    for output in outputs:
+        _check_real(output, f, "jvp")
     zeros = put_back([np.zeros(np.shape(t), t.dtype) for t in outputs])
     return value, grad(along)(zeros)
 
@@ -140,18 +151,21 @@ def jvp(f: Callable[..., Any], xs: Any, vs: Any) -> tuple[Any, Any]:
 def jacobian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
     """The function that returns all first derivatives of `f`: (*output, *input), in the structure of the arguments.
 
-    One backward pass for each element of the output.
+    One backward pass for each element of the output. TypeError for a function that returns several arrays, or complex
+    numbers.
 
     >>> jacobian(lambda x: x**2)(np.array([1.0, 2.0]))
     array([[2., 0.],
            [0., 4.]])
     """
+    check_function(f, "mg.jacobian")
 
     @functools.wraps(f, updated=())
     def derivatives(*args: Any, **kwargs: Any) -> Any:
         positions = _positions(argnums, len(args))
         chosen = [args[i] for i in positions]
 
+        @functools.wraps(f, updated=())
         def of_chosen(*xs: Any) -> Any:
             filled = list(args)
             for i, x in zip(positions, xs):
@@ -163,6 +177,7 @@ def jacobian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
             raise TypeError(
                 f"a jacobian is of a function that returns one array, and this one returned a {type(value).__name__}"
             )
+        _check_real(value, f, "jacobian")
         trees = _rows(pull, value)
         return trees[0] if isinstance(argnums, int) else tuple(trees)
 
@@ -193,21 +208,28 @@ def hessian(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     array([[ 6.,  0.],
            [ 0., 12.]])
     """
+    check_function(f, "mg.hessian")
     return jacobian(jacobian(f, argnum), argnum)
 
 
 def hvp(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     """The function (*args, v) -> hessian of `f`, which returns one number, times v, without forming the hessian.
 
-    v has the structure and the shapes of the argument.
+    v has the structure and the shapes of the argument; it comes last.
 
     >>> hvp(lambda x: (x**3).sum())(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 6., 12.])
     """
+    check_function(f, "mg.hvp")
 
     @functools.wraps(f, updated=())
     def product(*args: Any, **kwargs: Any) -> Any:
-        *xs, v = args
+        *xs, v = args or [None]
+        if not xs or (isinstance(argnum, int) and argnum >= len(xs)):
+            raise TypeError(
+                f"hvp(f) is called with the arguments of {_name(f)} and then a direction v for argument {argnum}, all "
+                f"by position; {len(args)} came in all"
+            )
         tangents, _ = flatten(v)
 
         def along(*xs: Any) -> Tensor:
@@ -227,7 +249,8 @@ def elementwise_grad(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..
     >>> elementwise_grad(np.tanh)(np.array([0.0, 1.0]))
     array([1.        , 0.41997434])
     """
-    return grad(lambda *args, **kwargs: sum(f(*args, **kwargs)), argnums)
+    check_function(f, "mg.elementwise_grad")
+    return grad(functools.wraps(f, updated=())(lambda *args, **kwargs: sum(f(*args, **kwargs))), argnums)
 
 
 def stop_gradient(x: Any) -> Any:
@@ -253,6 +276,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     >>> grad(checkpoint(lambda x: np.sin(np.exp(x))))(0.0)
     array(0.54030231)
     """
+    check_function(f, "mg.checkpoint")
 
     @functools.wraps(f, updated=())
     def forgetful(*args: Any, **kwargs: Any) -> Any:
@@ -333,13 +357,15 @@ def _pull(
 
 
 def _positions(argnums: ArgNums, count: int) -> list[int]:
-    """Which of so many positional arguments. TypeError for what is none."""
+    """Which of so many positional arguments. TypeError for what is none, ValueError for one that is named twice."""
     positions = [argnums] if isinstance(argnums, int) else argnums
     if not isinstance(positions, Sequence) or not all(isinstance(i, int) for i in positions):
         raise TypeError(f"argnums is the position of an argument, or a tuple of positions, and not {argnums!r}")
     for i in positions:
         if not -count <= i < count:
             raise TypeError(f"argnums names argument {i} of a call with {count} positional arguments")
+    if len({i % count for i in positions}) < len(positions):
+        raise ValueError(f"argnums {positions!r} names an argument of a call with {count} twice")
     return list(positions)
 
 
@@ -373,13 +399,33 @@ def _mark(transform: Transform, x: Any) -> Tensor:
     return wrap(array, transform.input(outer, array.shape, array.dtype))
 
 
+def _name(f: Callable[..., Any]) -> str:
+    return str(getattr(f, "__name__", f))
+
+
+def _array_of(y: Any, f: Callable[..., Any]) -> np.ndarray:
+    """What f returned, as an array; TypeError for what is no number."""
+    array = y._array if isinstance(y, Tensor) else np.asarray(y)
+    if array.dtype.kind not in "fciub":
+        raise TypeError(f"{_name(f)} returned {type(y).__name__}, where an array or a number was expected")
+    return array
+
+
+def _check_real(y: Any, f: Callable[..., Any], what: str) -> None:
+    if y.dtype.kind == "c":
+        raise TypeError(
+            f"a {what} is of real outputs, and {_name(f)} returned complex ones ({y.dtype}): take mg.real and mg.imag, "
+            "each by itself, or mg.abs"
+        )
+
+
 def _one_number(y: Any, f: Callable[..., Any]) -> np.ndarray:
-    value = y._array if isinstance(y, Tensor) else np.asarray(y)
+    value = _array_of(y, f)
     if value.size != 1 or value.dtype.kind != "f":
+        todo = "take mg.real, mg.imag or mg.abs" if value.dtype.kind == "c" else "reduce it first (.sum(), .mean())"
         raise ValueError(
-            f"the gradient of {getattr(f, '__name__', f)} was asked for, which must return one floating number; "
-            f"it returned {type(y).__name__} of shape {value.shape} and dtype {value.dtype}: "
-            "reduce it first (.sum(), .mean())"
+            f"the gradient of {_name(f)} was asked for, which must return one floating number; "
+            f"it returned {type(y).__name__} of shape {value.shape} and dtype {value.dtype}: {todo}"
         )
     return value
 
@@ -391,6 +437,8 @@ def _cotangents(cotangent: Any, values: list[np.ndarray]) -> list[Any]:
         raise ValueError(f"the function returned {len(values)} arrays, and {len(leaves)} cotangents were given")
     given = [c if isinstance(c, Tensor) and c._node is not None else np.asarray(c) for c in leaves]
     for c, value in zip(given, values):
+        if c.dtype.kind not in "fciub" or (c.dtype.kind == "c" and value.dtype.kind != "c"):
+            raise TypeError(f"a cotangent of dtype {c.dtype} was given for an output of dtype {value.dtype}")
         if c.shape != value.shape:
             raise ValueError(
                 f"a cotangent of shape {c.shape} was given for an output of shape {value.shape}: they must be equal"
@@ -399,11 +447,14 @@ def _cotangents(cotangent: Any, values: list[np.ndarray]) -> list[Any]:
 
 
 def _inner_product(gradients: list[Any], tangents: list[Any]) -> Tensor:
-    """sum over all arrays of <gradient, tangent>; ValueError where their shapes differ."""
+    """sum over all arrays of <gradient, tangent>; ValueError where their shapes differ, TypeError for no numbers."""
     if len(gradients) != len(tangents):
         raise ValueError(f"{len(gradients)} arrays have derivatives, and {len(tangents)} directions were given")
     total: Any = wrap(np.zeros(()), None)
     for g, v in zip(gradients, tangents):
+        dtype = v.dtype if isinstance(v, Tensor) else np.asarray(v).dtype
+        if dtype.kind not in "fiub":
+            raise TypeError(f"a direction is of real numbers, and one of dtype {dtype} was given")
         if np.shape(g) != np.shape(v):
             raise ValueError(f"a direction of shape {np.shape(v)} was given for an argument of shape {np.shape(g)}")
         total = total + sum(g * v)

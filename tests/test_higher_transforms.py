@@ -100,6 +100,60 @@ def value_in_transform(f):
     return lambda x: mg.vjp(f, x)[0]
 
 
+COMPLEX = [np.fft.fft, lambda x: np.sum(x) * 1j, lambda x: np.fft.rfft(x)[:0]]
+
+
+@pytest.mark.parametrize("f", COMPLEX)
+def test_real_transforms_refuse_complex_outputs(f):
+    x = np.array([1.0, -2.0, 0.5])
+    for call in [
+        mg.jacobian(f),
+        mg.hessian(f),
+        lambda x: mg.jvp(f, (x,), (x,)),
+        lambda x: mg.jvp(lambda x: (x, f(x)), x, x),
+    ]:
+        with pytest.raises(TypeError, match=r"complex.*take mg\.real"):
+            call(x)
+    with pytest.raises((TypeError, ValueError), match=r"take mg\.real"):
+        mg.grad(lambda x: f(x).sum())(x)
+    assert mg.jacobian(lambda x: mg.imag(f(x)))(x).dtype == float
+
+
+def test_the_jacobian_of_a_complex_function_from_its_parts_is_its_matrix():
+    matrix = mg.jacobian(lambda x: mg.real(np.fft.fft(x)))(np.ones(4)) + 1j * mg.jacobian(
+        lambda x: mg.imag(np.fft.fft(x))
+    )(np.ones(4))
+    np.testing.assert_allclose(matrix, np.fft.fft(np.eye(4)), atol=1e-15)
+
+
+def test_vjp_of_a_complex_output_differentiates_the_real_part_of_its_product():
+    c = np.array([1 + 2j, -3j, 0.5])
+    _, pull = mg.vjp(np.fft.fft, np.array([1.0, -2.0, 0.5]))
+    np.testing.assert_allclose(pull(c)[0], (np.fft.fft(np.eye(3)).T @ c).real, atol=1e-14)
+
+
+def test_cotangents_and_directions_that_are_no_real_numbers():
+    f = lambda x: x * x  # noqa: E731
+    for wrong in (None, "1", 1j, np.array(1j)):
+        with pytest.raises(TypeError, match="cotangent of dtype"):
+            mg.vjp(f, 1.0)[1](wrong)
+        for call in (lambda v: mg.jvp(f, (1.0,), (v,)), lambda v: mg.hvp(f)(1.0, v)):
+            with pytest.raises(TypeError, match="direction is of real numbers"):
+                call(wrong)
+
+
+def test_jvp_says_what_the_directions_of_a_tuple_are():
+    for wrong in (1.0, [1.0], np.ones(1), (), (1.0, 2.0)):
+        with pytest.raises(TypeError, match="a tuple of as many directions"):
+            mg.jvp(lambda a: a * a, (1.0,), wrong)
+
+
+def test_hvp_without_a_direction():
+    for call in (mg.hvp(number), mg.hvp(lambda x, y: number(x) * y, 1), lambda x: mg.hvp(number)()):
+        with pytest.raises(TypeError, match="and then a direction v"):
+            call(POINT)
+
+
 def test_jvp_nests():
     f = lambda x: mg.exp(x) * x**2  # noqa: E731
     x = 0.7

@@ -228,3 +228,41 @@ def test_backward_inside_a_transform():
 def test_argnums_that_name_no_argument(transform, argnums):
     with pytest.raises(TypeError, match="argnums"):
         transform(lambda x, y: x * y, argnums)(1.0, 2.0)
+
+
+@pytest.mark.parametrize("transform", [mg.grad, mg.value_and_grad, mg.jacobian, mg.elementwise_grad, mg.hessian])
+@pytest.mark.parametrize("argnums", [(0, 0), (0, -2), (1, 0, 1), [-1, 1]])
+def test_argnums_that_name_an_argument_twice(transform, argnums):
+    with pytest.raises(ValueError, match="twice"):
+        transform(lambda x, y: x * y, argnums)(1.0, 2.0)
+    with pytest.raises(ValueError, match="twice"):
+        mg.hvp(lambda x, y: x * y, argnums)(1.0, 2.0, (1.0, 1.0))
+
+
+class Empty:
+    pass
+
+
+TRANSFORMS = [mg.grad, mg.value_and_grad, mg.vjp, mg.jacobian, mg.hessian, mg.hvp, mg.elementwise_grad, mg.checkpoint]
+
+
+@pytest.mark.parametrize("given", [3, None, "f", np.ones(2), mg.tensor(1.0), Empty()])
+def test_what_is_no_function_is_refused_where_it_is_given(given):
+    layer, tracked = mg.nn.Linear(1, 1), leaf(1.0)
+    takers = [*TRANSFORMS, mg.no_grad(), tracked.register_hook]
+    takers += [layer.register_forward_hook, layer.register_full_backward_hook]
+    takers.append(lambda f: mg.jvp(f, (1.0,), (1.0,)))
+    for take in takers:
+        with pytest.raises(TypeError, match=f"takes a function, and was given {type(given).__name__}"):
+            take(given)
+    assert "_hooks" not in vars(layer)
+
+
+@pytest.mark.parametrize("nothing", [None, "text", Empty(), {1}])
+def test_a_function_that_returns_no_number(nothing):
+    f = lambda x: nothing  # noqa: E731
+    calls = [mg.grad(f), mg.value_and_grad(f), mg.jacobian(f), mg.hessian(f)]
+    calls += [lambda x: mg.hvp(f)(x, x), lambda x: mg.vjp(f, x), lambda x: mg.jvp(f, x, x)]
+    for call in calls:
+        with pytest.raises(TypeError, match=f"returned {type(nothing).__name__}"):
+            call(1.0)

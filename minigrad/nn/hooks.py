@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from minigrad.engine import COMPLETE, Array, Node, keep_call, new_node, observers, output_node, state
+from minigrad.engine import COMPLETE, Array, Node, check_function, keep_call, new_node, observers, output_node, state
 from minigrad.tensor import Tensor, wrap
 from minigrad.trees import flatten
 
@@ -27,6 +27,7 @@ class ModuleHook:
     """What registering a hook on a module returns: remove() takes that hook off again."""
 
     def __init__(self, module: Any, place: str, function: Callable[..., Any]):
+        check_function(function, "a module's hook")
         self.function = function
         self._module = weakref.ref(module)
         self._place = place
