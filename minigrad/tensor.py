@@ -468,6 +468,14 @@ class Tensor:
     def __imatmul__(self, other: TensorLike) -> Tensor:
         return self._augmented("matmul", np.matmul, other)
 
+    def __imod__(self, other: TensorLike) -> Tensor:
+        return self._augmented("remainder", np.remainder, other)
+
+    def __ifloordiv__(self, other: Any) -> Any:
+        if self._node is None or self._has_history():
+            return self // other
+        return self._augmented("floor_divide", np.floor_divide, other)
+
     def _augmented(self, name: str, ufunc: np.ufunc, other: TensorLike) -> Tensor:
         if self._node is None or self._has_history():
             return call(name, self, other)

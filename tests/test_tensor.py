@@ -1,6 +1,8 @@
 """Tensor: creation, dtypes, in-place rules, Python's and NumPy's protocols."""
 
+import contextlib
 import copy
+import operator
 import pickle
 
 import numpy as np
@@ -195,8 +197,16 @@ AUGMENTED = {
     "imul": lambda t, x: t.__imul__(x),
     "itruediv": lambda t, x: t.__itruediv__(x),
     "ipow": lambda t, x: t.__ipow__(x),
+    "imod": lambda t, x: t.__imod__(x),
 }
-PLAIN = {"iadd": np.add, "isub": np.subtract, "imul": np.multiply, "itruediv": np.divide, "ipow": np.power}
+PLAIN = {
+    "iadd": np.add,
+    "isub": np.subtract,
+    "imul": np.multiply,
+    "itruediv": np.divide,
+    "ipow": np.power,
+    "imod": np.remainder,
+}
 
 
 @pytest.mark.parametrize("name", AUGMENTED)
@@ -225,6 +235,42 @@ def test_on_a_leaf_it_raises_outside_no_grad_and_writes_under_it(name):
     assert w is same
     assert w.requires_grad
     np.testing.assert_array_equal(view, PLAIN[name]([2.0, 4.0], [3.0, 2.0]))
+
+
+def test_a_floor_division_in_place():
+    w = same = leaf([7.0, -4.0])
+    t, constant, before = w * 1, mg.tensor([7.0, -4.0]), w.data
+    for y in (t, constant):  # which has no gradient, and so is a plain array, as y // 2 is
+        y //= 2
+        assert type(y) is np.ndarray
+        np.testing.assert_array_equal(y, [3, -2])
+    with pytest.raises(RuntimeError, match="no_grad"):
+        w //= 2
+    with mg.no_grad():
+        w //= 2
+    assert w is same
+    assert w.requires_grad
+    np.testing.assert_array_equal(before, [3, -2])
+
+
+def test_logic_in_place_is_none_of_a_leaf():
+    w = leaf([1.0, 2.0])
+    for step in (operator.iand, operator.ior, operator.ixor):
+        for mode in (contextlib.nullcontext(), mg.no_grad()):
+            with mode, pytest.raises(TypeError):
+                step(w, True)
+    assert w.tolist() == [1, 2]
+    np.testing.assert_array_equal(operator.iand(mg.tensor([True, False]), True), [True, False])
+
+
+@pytest.mark.parametrize("name", [*AUGMENTED, "ifloordiv"])
+def test_a_write_in_place_is_seen_by_the_graphs_before_it(name):
+    w = leaf([2.0, 4.0])
+    y = (w * w).sum()
+    with mg.no_grad():
+        getattr(w, f"__{name}__")(3.0)
+    with pytest.raises(RuntimeError, match="written in place"):
+        y.backward()
 
 
 def test_a_leaf_update_keeps_its_dtype_and_shape():
