@@ -85,6 +85,8 @@ def _check_labels(logits: Array, labels: Array, counted: Array) -> None:
             f"cross_entropy: logits of shape {logits.shape} (classes last) need labels of shape {shape}, and these "
             f"have shape {labels.shape}"
         )
+    if labels.size and not classes:
+        raise ValueError(f"cross_entropy: logits of shape {logits.shape} (classes last) have no class")
     unsigned = labels.view(_UNSIGNED.get(labels.dtype, labels.dtype))  # negative numbers are huge there
     if counted is not None:
         unsigned = np.where(counted, unsigned, 0)

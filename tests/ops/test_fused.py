@@ -272,10 +272,18 @@ def test_no_label_that_counts_gives_zero(options, reduction):
     assert not g.any()
 
 
-def test_an_empty_batch_has_loss_zero():
-    y, (g,) = run(lambda z: mg.cross_entropy(z, np.zeros(0, int)), np.zeros((0, 3)))
+@pytest.mark.parametrize("classes", [0, 3])
+def test_an_empty_batch_has_loss_zero(classes):
+    y, (g,) = run(lambda z: mg.cross_entropy(z, np.zeros(0, int)), np.zeros((0, classes)))
     assert y == 0
-    assert g.shape == (0, 3)
+    assert g.shape == (0, classes)
+
+
+@pytest.mark.parametrize("options", [{}, {"ignore_index": 0}, {"mask": np.zeros(2, bool)}, {"label_smoothing": 0.1}])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_logits_without_a_class(options, reduction):
+    with pytest.raises(ValueError, match=r"\(2, 0\).*no class"):
+        mg.cross_entropy(leaf(np.zeros((2, 0))), [0, 0], reduction=reduction, **options)
 
 
 @pytest.mark.parametrize(
