@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -69,11 +69,12 @@ class Block(nn.Module):
         return self._add(x, self.fc(self._norm(-1, x)))
 
     def step(self, x: Tensor, cache: BlockCache) -> Tensor:
-        """forward() for one more vector (batch, 1, dim) of a decoder; the cache remembers those before it."""
+        """forward() under a causal mask for one more vector (batch, 1, dim); the cache remembers those before it."""
         h = self.attention.tap("x", self._norm(0, x))
         keys, values = cache.append(*self.attention.keys_and_values(h))
         x = self._add(x, self.attention.look_up(h, keys, values))
         if self.cross is not None:
+            assert cache.context is not None
             h = self.cross.tap("x", self._norm(1, x))
             x = self._add(x, self.cross.look_up(h, *cache.context, cache.context_mask))
         return self._add(x, self.fc(self._norm(-1, x)))
@@ -87,9 +88,9 @@ class Block(nn.Module):
 
 
 class BlockCache:
-    """Keys and values that one decoder block has computed: of its own vectors so far, and of the context, once."""
+    """Keys and values that one block has computed: of its own vectors so far, and of the context (if any), once."""
 
-    def __init__(self, context: KeysAndValues, context_valid: np.ndarray | None):
+    def __init__(self, context: KeysAndValues | None, context_valid: np.ndarray | None):
         self.context = context
         self.context_mask = None if context_valid is None else context_valid[:, None, None, :]
         self._own: KeysAndValues | None = None
@@ -103,7 +104,8 @@ class BlockCache:
 
     def reorder(self, rows: np.ndarray) -> None:
         """Row i continues what row rows[i] has been, in all that is remembered."""
-        self.context = self.context[0][rows], self.context[1][rows]
+        if self.context is not None:
+            self.context = self.context[0][rows], self.context[1][rows]
         if self.context_mask is not None:
             self.context_mask = self.context_mask[rows]
         if self._own is not None:
@@ -178,8 +180,7 @@ class AttentionStack(nn.Module):
 
         A stack made with cross=True must be given a context, another must not (ValueError).
         """
-        if (context is not None) != self.cross or (context_valid is not None and not self.cross):
-            raise ValueError("a stack made with cross=True needs a context, and one made without it takes none")
+        self._check_context(context, context_valid)
         dtype = self.blocks[0].attention.query.weight.dtype
         h = at_entrance(x, valid, dtype)
         context = None if context is None else at_entrance(context, context_valid, dtype)
@@ -189,15 +190,27 @@ class AttentionStack(nn.Module):
             h = block(h, valid=valid, mask=mask, context=context, context_valid=context_valid)
         return h if self.norm is None else self.norm(h)
 
-    def caches(self, context: Tensor, context_valid: np.ndarray | None) -> list[BlockCache]:
-        """Empty caches for step(), one a block; the keys and values of the context are computed here, once."""
-        crossing = [block.cross for block in self.blocks if block.cross is not None]
-        return [BlockCache(cross.keys_and_values(context), context_valid) for cross in crossing]
+    def _check_context(self, context: Any, context_valid: np.ndarray | None) -> None:
+        if (context is not None) != self.cross or (context_valid is not None and not self.cross):
+            raise ValueError("a stack made with cross=True needs a context, and one made without it takes none")
+
+    def caches(self, context: Tensor | None = None, context_valid: np.ndarray | None = None) -> list[BlockCache]:
+        """Empty caches for step(), one a block; the keys and values of the context are computed here, once.
+
+        ValueError, as in forward(), for a context that is missing or has no use.
+        """
+        self._check_context(context, context_valid)
+        looked_at = None if context_valid is None else context_valid[:, None, :, None]
+        known = [
+            None if block.cross is None else block.cross.keys_and_values(cast(Tensor, context), looked_at)
+            for block in self.blocks
+        ]
+        return [BlockCache(keys_and_values, context_valid) for keys_and_values in known]
 
     def step(self, x: Tensor, caches: list[BlockCache], place: int) -> Tensor:
-        """forward() for the vector (batch, 1, dim) at one more place, from caches of all before it."""
+        """forward() under a causal mask for the vector (batch, 1, dim) at one more place, from caches of all before."""
         if self.positions is not None:
             x = self.positions(x, None, place)
-        for block, cache in zip(self.blocks, caches):
+        for block, cache in zip(self.blocks, caches, strict=True):
             x = block.step(x, cache)
         return x if self.norm is None else self.norm(x)

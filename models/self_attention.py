@@ -36,8 +36,9 @@ class SelfAttention(nn.Module):
     positions: None, "relative", or a Relative of as many heads.
     Returns (batch, n, dim); with one head, which has no output projection, (batch, n, value_dim).
 
-    Hook points: x (batch, n, dim), the vectors that ask; q, k, v (batch, heads, n, width); scores, before the mask, and
-    attn (batch, heads, query, key), their alpha and alpha'; out, the layer's output.
+    Hook points: x (batch, n, dim), the vectors that ask; q, k, v (batch, heads, n, width), 0 for vectors that may look
+    at nothing or be looked at by none; scores, which are made of these, before the mask, and attn (batch, heads, query,
+    key), their alpha and alpha'; out, the layer's output.
     """
 
     hook_points: ClassVar[tuple[str, ...]] = ("x", "q", "k", "v", "scores", "attn", "out")
@@ -107,9 +108,13 @@ class SelfAttention(nn.Module):
         x = self.tap("x", x)
         if context is None and not need_weights and self._is_plain() and not self._is_watched_inside():
             return self._at_once(x, self._mask(x.shape, (0, 0, x.shape[1]), mask, valid))
-        keys, values = self.keys_and_values(x if context is None else context)
-        real_keys = valid if context is None else context_valid
-        return self.look_up(x, keys, values, self._mask(x.shape, keys.shape, mask, real_keys), need_weights)
+        asked, real_keys = (x, valid) if context is None else (context, context_valid)
+        mask = self._mask(x.shape, (0, 0, asked.shape[1]), mask, real_keys)
+        looked_at = None
+        if mask is not None and self._shows_parts(need_weights):
+            looked_at = np.swapaxes(mask.any(-2, keepdims=True), -1, -2)
+        keys, values = self.keys_and_values(asked, looked_at)
+        return self.look_up(x, keys, values, mask, need_weights)
 
     def _is_plain(self) -> bool:
         return self.score != "additive" and self.normalise == "softmax"
@@ -126,25 +131,36 @@ class SelfAttention(nn.Module):
         y = self_attention(x, *weights, heads=self.heads, mask=mask, bias=bias, scale=self._scale())
         return self.tap("out", y if self.output is None else self.output(y))
 
-    def keys_and_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """What the vectors to be asked answer with: (batch, heads, n, key_dim) and (batch, heads, n, value_dim)."""
+    def _shows_parts(self, need_weights: bool) -> bool:
+        """Whether what the fused op keeps to itself is computed here, or seen.
+
+        It is then 0 for vectors that are never used, as in the op, since 0 times a NaN would not be 0.
+        """
+        return need_weights or not self._is_plain() or self.is_watched("q", "k", "v", "scores", "attn")
+
+    def keys_and_values(self, context: Tensor, looked_at: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+        """What the vectors to be asked answer with: (batch, heads, n, key_dim) and (batch, heads, n, value_dim).
+
+        looked_at: which of them are asked by any, broadcast to (batch, heads, n, 1); 0 stands for the others.
+        """
         keys, values = self._split_heads(self.key(context)), self._split_heads(self.value(context))
+        if looked_at is not None:
+            keys, values = where(looked_at, keys, 0.0), where(looked_at, values, 0.0)
         return self.tap("k", keys), self.tap("v", values)
 
     def look_up(
         self, x: Tensor, keys: Tensor, values: Tensor, mask: np.ndarray | None = None, need_weights: bool = False
     ) -> Any:
         """The output for queries from x (batch, n, dim). mask: boolean, broadcast to (batch, heads, query, key)."""
-        queries = self.tap("q", self._split_heads(self.query(x)))
+        queries = self._split_heads(self.query(x))
+        if mask is not None and self._shows_parts(need_weights):
+            queries = where(mask.any(-1, keepdims=True), queries, 0.0)
+        queries = self.tap("q", queries)
         bias = self.positions(x.shape[1], keys.shape[2]) if self.positions is not None else None
         formed = need_weights or self.is_watched("scores", "attn")  # the fused op never forms them
         if self._is_plain() and not formed:
             fused = attention(queries, keys, values, mask=mask, bias=bias, scale=self._scale())
             return self.tap("out", self._join_heads(fused))
-        if mask is not None:  # as in attention: 0 for what is never used, since 0 times a NaN would not be 0
-            looking, looked_at = mask.any(-1, keepdims=True), np.swapaxes(mask.any(-2, keepdims=True), -1, -2)
-            queries = where(looking, queries, 0.0)
-            keys, values = where(looked_at, keys, 0.0), where(looked_at, values, 0.0)
         weights = self.tap("attn", self._weights(queries, keys, mask, bias))
         output = self.tap("out", self._join_heads(matmul(weights, values)))
         return (output, weights) if need_weights else output

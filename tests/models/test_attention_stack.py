@@ -1,12 +1,13 @@
 """AttentionStack: its blocks written out, the bare lecture form, positions, cross-attention, gradients."""
 
+import contextlib
 import copy
 
 import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import nn
+from minigrad import nn, study
 from minigrad.check.gradcheck import gradcheck, gradgradcheck
 from models import AttentionStack, causal_mask
 
@@ -84,30 +85,80 @@ def test_decoder_equals_its_blocks_written_out():
     np.testing.assert_allclose(y.data, norm(stack.norm, h), rtol=0, atol=1e-12)
 
 
+def crossing(cross, rows=(0, 1)):
+    """A context for two samples, and which of it is real; nothing for a stack that takes none."""
+    real = np.array([[True, True, True], [False, True, True]])
+    return {"context": random(2, 3, 4, seed=7)[[*rows]], "context_valid": real[[*rows]]} if cross else {}
+
+
+def caches_of(stack, context=None, context_valid=None):
+    return stack.caches(None if context is None else mg.tensor(context), context_valid)
+
+
+@pytest.mark.parametrize("cross", [True, False])
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_steps_with_caches_equal_the_whole(positions):
-    stack = stack_of(blocks=2, cross=True, positions=positions)
-    x, context = random(2, 5, 4), random(2, 3, 4, seed=7)
-    context_valid = np.array([[True, True, True], [False, True, True]])
-    whole = stack(x, mask=causal_mask(5), context=context, context_valid=context_valid).data
-    caches = stack.caches(mg.tensor(context), context_valid)
-    steps = [stack.step(mg.tensor(x[:, i : i + 1]), caches, i).data for i in range(5)]
-    np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=0, atol=1e-12)
+def test_steps_with_caches_equal_the_whole(positions, cross, score):
+    stack = stack_of(blocks=2, cross=cross, positions=positions, score=score)
+    x = random(2, 5, 4)
+    whole = stack(x, mask=causal_mask(5), **crossing(cross)).data
+    for watched in (contextlib.nullcontext(), study.capture(stack, "*.scores")):
+        with watched:
+            caches = caches_of(stack, **crossing(cross))
+            steps = [stack.step(mg.tensor(x[:, i : i + 1]), caches, i).data for i in range(5)]
+        np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=0, atol=1e-12)
 
 
-def test_reordered_caches_continue_other_rows():
-    stack = stack_of(blocks=2, cross=True, positions="relative")
-    x, context = random(2, 4, 4), random(2, 3, 4, seed=7)
-    context_valid = np.array([[True, True, True], [False, True, True]])
-    rows = np.array([1, 1, 0])
-    caches = stack.caches(mg.tensor(context), context_valid)
+@pytest.mark.parametrize("cross", [True, False])
+def test_reordered_caches_continue_other_rows(cross):
+    stack = stack_of(blocks=2, cross=cross, positions="relative")
+    x, rows = random(2, 4, 4), np.array([1, 1, 0])
+    caches = caches_of(stack, **crossing(cross))
     for i in range(2):
         stack.step(mg.tensor(x[:, i : i + 1]), caches, i)
     for cache in caches:
         cache.reorder(rows)
     later = [stack.step(mg.tensor(x[rows, i : i + 1]), caches, i).data for i in (2, 3)]
-    whole = stack(x[rows], mask=causal_mask(4), context=context[rows], context_valid=context_valid[rows]).data
+    whole = stack(x[rows], mask=causal_mask(4), **crossing(cross, rows)).data
     np.testing.assert_allclose(np.concatenate(later, axis=1), whole[:, 2:], rtol=0, atol=1e-12)
+
+
+def test_every_block_has_a_cache():
+    stack = stack_of(blocks=2)
+    with pytest.raises(ValueError, match="shorter"):
+        stack.step(mg.tensor(random(2, 1, 4)), stack.caches()[:1], 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"score": "dot"}, {"normalise": "relu"}])
+@pytest.mark.parametrize("positions", ["none", "relative"])
+def test_what_is_captured_adds_up_at_padding_too(options, positions):
+    """The scores are q . k and the bias, and the output is attn v, at every vector; and watching changes nothing."""
+    stack, x = stack_of(blocks=2, cross=True, positions=positions, **options), random(2, 4, 4)
+    masks = {"valid": np.array([[True] * 4, [True, False, True, False]]), "mask": causal_mask(4), **crossing(True)}
+    masks["context"][~masks["context_valid"]] = np.nan
+    plain = stack(x, **masks).data
+    with study.capture(stack, ["*.q", "*.k", "*.v", "*.scores", "*.attn"]) as caught:
+        np.testing.assert_allclose(stack(x, **masks).data[masks["valid"]], plain[masks["valid"]], rtol=0, atol=1e-13)
+    for i, block in enumerate(stack.blocks):
+        for name, layer in (("attention", block.attention), ("cross", block.cross)):
+            q, k, v, scores, attn = (caught[f"blocks.{i}.{name}.{p}"].value for p in ("q", "k", "v", "scores", "attn"))
+            expected = q @ np.swapaxes(k, -1, -2) * (1 if options.get("score") == "dot" else 2**-0.5)
+            if layer.positions is not None:
+                expected = expected + layer.positions(4, 4).data
+            np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-13)
+            assert np.isfinite(attn @ v).all()
+
+
+def test_capturing_queries_and_keys_alone_gives_those_of_all():
+    stack, x = stack_of(blocks=1), random(2, 4, 4)
+    valid = np.array([[True] * 4, [True, False, True, False]])
+    found = []
+    for points in (["*.q", "*.k", "*.v"], ["*.q", "*.k", "*.v", "*.scores"]):
+        with study.capture(stack, points) as caught:
+            stack(x, valid=valid)
+        found.append([caught[f"blocks.0.attention.{p}"].value for p in ("q", "k", "v")])
+    for a, b in zip(*found):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_context_is_for_stacks_that_cross():
@@ -118,6 +169,12 @@ def test_a_context_is_for_stacks_that_cross():
         stack_of()(x, context_valid=np.ones((2, 3), bool))
     with pytest.raises(ValueError, match="cross=True"):
         stack_of(cross=True)(x)
+    with pytest.raises(ValueError, match="cross=True"):
+        stack_of().caches(mg.tensor(x), None)
+    with pytest.raises(ValueError, match="cross=True"):
+        stack_of().caches(None, np.ones((2, 3), bool))
+    with pytest.raises(ValueError, match="cross=True"):
+        stack_of(cross=True).caches()
 
 
 def test_junk_in_a_contexts_padding_reaches_nothing():
