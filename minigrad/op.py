@@ -351,9 +351,7 @@ class Op(Generic[P]):
         items = list(bound[at])
         values = [x._array if isinstance(x, Tensor) else x for x in bound]
         values[at] = [x._array if isinstance(x, Tensor) else as_array(x) for x in items]
-        others = [
-            n for i, x in enumerate(bound) if i != at and isinstance(x, Tensor) and x._node is not None for n in [i]
-        ]
+        others = [i for i, x in enumerate(bound) if i != at and isinstance(x, Tensor) and x._node is not None]
         if others and state.recording:
             self._rule_for(others[0])
         y = as_array(self.forward(*values))

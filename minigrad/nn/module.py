@@ -244,9 +244,8 @@ def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any
             raise KeyError(f"{type(module).__name__} has no parameter {name!r}; it has {', '.join(own)}")
         if t.shape != own[name].shape:
             raise ValueError(f"parameter {name!r} has shape {own[name].shape}, and a value of shape {t.shape} came")
-    if (
-        len(tensors) < len(own) or len({t.dtype for t in tensors.values()}) > 1
-    ):  # all of another dtype make another module
+    makes_another = len(tensors) == len(own) and len({t.dtype for t in tensors.values()}) == 1
+    if not makes_another:  # values for all, of one dtype, make a module of that dtype; others must fit this one
         for name, t in tensors.items():
             if t.dtype != own[name].dtype:
                 raise TypeError(
