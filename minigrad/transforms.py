@@ -393,7 +393,7 @@ def _mark(transform: Transform, x: Any) -> Tensor:
     if array.dtype.kind != "f":
         raise TypeError(
             f"a gradient was asked for with respect to an argument of dtype {array.dtype}: "
-            "pass floating numbers (3.0, not 3), or leave the argument out of argnums"
+            "pass floating numbers (3.0, not 3), or let f know it without being given it as one of these arguments"
         )
     outer = x._node if isinstance(x, Tensor) else None
     return wrap(array, transform.input(outer, array.shape, array.dtype))

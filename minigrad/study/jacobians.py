@@ -17,7 +17,9 @@ def layer_jacobian(layer: Callable[[Any], Any], x: TensorLike) -> np.ndarray:
     """The derivatives of a layer's output by its input, for each sample by itself: (batch, *output, *input).
 
     layer: a Module or function from (batch, *input) to (batch, *output) that treats each sample by itself (ValueError
-    otherwise). One backward pass for each element of a sample's output, all samples at once.
+    otherwise). It is called with whole batches of that size alone, so that it may know more about each sample (a mask).
+    One backward pass for each element of a sample's output, all samples at once. TypeError for an x that is not
+    floating, and for complex outputs.
 
     >>> from minigrad import nn
     >>> layer = nn.Linear(2, 3, dtype=float)
@@ -60,25 +62,34 @@ def jacobian_spectrum(layer: Callable[[Any], Any], x: TensorLike) -> np.ndarray:
 def _at(layer: Callable[[Any], Any], x: TensorLike) -> tuple[np.ndarray, Callable[[Any], Any], np.ndarray]:
     """The layer's value at x, its pull, and x as an array."""
     x = x.data if isinstance(x, Tensor) else np.asarray(x)
+    if x.dtype.kind != "f":
+        raise TypeError(
+            f"a layer's Jacobian is by its floating inputs, and x is of dtype {x.dtype}: pass what comes after the "
+            "embedding, and the layers from there on"
+        )
     value, pull = vjp(layer, x)
     if not isinstance(value, np.ndarray) or x.ndim < 1 or value.shape[:1] != x.shape[:1]:
         raise ValueError(
             f"a layer maps (batch, ...) to one array (batch, ...), and from {x.shape} this one made "
             f"{getattr(value, 'shape', type(value).__name__)}"
         )
+    if value.dtype.kind == "c":
+        raise TypeError(f"a layer's Jacobian is of real outputs, and these are of dtype {value.dtype}: take mg.real")
     if len(x) > 1:
-        _check_alone(layer, x, value)
+        _check_by_itself(layer, x, value)
     return value, pull, x
 
 
 @no_grad()
-def _check_alone(layer: Callable[[Any], Any], x: np.ndarray, value: np.ndarray) -> None:
-    alone = layer(x[:1])
-    array = alone.data if isinstance(alone, Tensor) else np.asarray(alone)
+def _check_by_itself(layer: Callable[[Any], Any], x: np.ndarray, value: np.ndarray) -> None:
+    """ValueError if the first or the last sample's output changes when all others are copies of it."""
     tolerance = np.sqrt(np.finfo(value.dtype).eps)
     size = np.max(np.abs(value), initial=0, where=np.isfinite(value))
-    if not np.allclose(array, value[:1], tolerance, tolerance * size, equal_nan=True):
-        raise ValueError(
-            "the first sample has another output when it is alone: the layer mixes samples (batch statistics), which "
-            "have no Jacobians of their own, or draws random numbers (dropout: call .eval() first)"
-        )
+    for i in (0, -1):
+        beside = layer(np.repeat(x[i][None], len(x), 0))
+        array = beside.data if isinstance(beside, Tensor) else np.asarray(beside)
+        if not np.allclose(array[i], value[i], tolerance, tolerance * size, equal_nan=True):
+            raise ValueError(
+                "a sample has another output when others stand beside it: the layer mixes samples (batch statistics), "
+                "which have no Jacobians of their own, or draws random numbers (dropout: call .eval() first)"
+            )

@@ -61,6 +61,45 @@ def test_float32_and_tensors():
     assert layer.weight.grad is None
 
 
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+def test_a_layer_may_know_a_mask_for_each_sample(score):
+    rng = np.random.default_rng(3)
+    layer, x = SelfAttention(2, rng=rng, dtype=float, score=score), rng.standard_normal((3, 5, 2))
+    valid = np.arange(5) < np.array([[5], [3], [1]])
+    found = study.layer_jacobian(lambda x: layer(x, valid=valid), x)
+    for i in range(3):
+        alone = differences(lambda one, i=i: layer(one, valid=valid[i : i + 1]), x[i : i + 1])
+        np.testing.assert_allclose(found[i], alone[0], atol=1e-8)
+    spectrum = study.jacobian_spectrum(lambda x: layer(x, valid=valid), x)
+    np.testing.assert_allclose(spectrum[2], np.linalg.svd(found[2].reshape(10, 10), compute_uv=False), atol=1e-12)
+
+
+MIXING = {
+    "mean": lambda x: x - mg.mean(x, 0),
+    "standard deviation": lambda x: x / mg.std(x),
+    "largest": lambda x: x * mg.max(x),
+    "neighbour": lambda x: x + mg.roll(x, 1, 0),
+    "last": lambda x: x * x[-1],
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+@pytest.mark.parametrize("batch", [2, 4])
+def test_layers_that_mix_samples(name, batch):
+    with pytest.raises(ValueError, match="mixes samples"):
+        study.layer_jacobian(MIXING[name], np.random.default_rng(4).standard_normal((batch, 3)))
+
+
+def test_what_has_no_real_jacobian():
+    table = nn.Embedding(5, 2, dtype=float)
+    for f in (study.layer_jacobian, study.jacobian_spectrum):
+        with pytest.raises(TypeError, match="after the embedding") as caught:
+            f(table, np.array([[0, 3]]))
+        assert "argnums" not in str(caught.value)
+        with pytest.raises(TypeError, match=r"mg\.real"):
+            f(np.fft.rfft, np.ones((2, 3)))
+
+
 def test_empty():
     layer = nn.Linear(3, 2, dtype=float)
     assert study.layer_jacobian(layer, np.zeros((0, 3))).shape == (0, 2, 3)
