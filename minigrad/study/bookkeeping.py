@@ -23,6 +23,7 @@ from minigrad.study.walk import (
     add_to,
     back_through,
     call_of,
+    cotangent_of,
     is_source,
     operands,
     outputs,
@@ -56,7 +57,7 @@ def ledger(loss: Tensor) -> Ledger:
     'The gradient vanishes on its way to a of multiply '
     """
     record = record_of(loss, "study.ledger")
-    cotangent = loss._cotangent(None)
+    cotangent = cotangent_of(loss, "study.ledger")
     names = Names(record)
     tally = _Tally(names, record.root, cotangent)
     for step in pull_back(record, cotangent):
@@ -68,7 +69,7 @@ def ledger(loss: Tensor) -> Ledger:
     leaves += [_gain(node, names, None, {}) for node in names.parameters.values() if node not in tally.gradients]
     norms = {leaf.name: leaf.norm for leaf in leaves if leaf.is_parameter}
     findings = verdict(loss, record, names, tally.evidence, norms)
-    return Ledger(tuple(findings), tuple(tally.ops), tuple(tally.modules()), tuple(tally.heads.rows), tuple(leaves))
+    return Ledger(tuple(findings), tuple(tally.ops), tuple(tally.modules()), tally.heads.in_books(), tuple(leaves))
 
 
 class _Tally:
@@ -172,6 +173,16 @@ class _Heads:
     def __init__(self) -> None:
         self.rows: list[Head] = []
         self._awaited: dict[str, tuple[int, ...]] = {}  # by module: the shape of the weights whose scores are to come
+
+    def in_books(self) -> tuple[Head, ...]:
+        """The rows, with the number of each of a module's attentions: the last was met first."""
+        times: dict[tuple[str, int], int] = {}
+        numbered = []
+        for row in reversed(self.rows):
+            key = row.module, row.head
+            times[key] = times.get(key, 0) + 1
+            numbered.append(replace(row, time=times[key]))
+        return tuple(reversed(numbered))
 
     def see(self, step: Step, names: Names) -> None:
         op, g = step.node.op.name, step.cotangent

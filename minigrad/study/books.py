@@ -43,7 +43,8 @@ class Row:
 class Head:
     """Norms at one head: of the cotangent of its output, and of what goes on to its queries, keys and values.
 
-    None for queries and keys where the scores are no products of both. place: file and line of the last call.
+    None for queries and keys where the scores are no products of both. place: file and line of the last call. time:
+    which of the module's attentions it is, counted from 1 as they were computed.
     """
 
     module: str
@@ -53,6 +54,7 @@ class Head:
     query: float | None
     key: float | None
     value: float | None
+    time: int = 1
 
 
 class Part(NamedTuple):
@@ -104,9 +106,13 @@ class Ledger:
         return table(["module", *_FLOW, "line"], rows) if rows else []
 
     def _head_table(self) -> list[str]:
-        header = ["attention in", ">head", ">norm in", ">to queries", ">to keys", ">to values", "line"]
+        timed = any(h.time > 1 for h in self.heads)
+        header = ["attention in", *([">time"] if timed else []), ">head"]
+        header += [">norm in", ">to queries", ">to keys", ">to values", "line"]
         rows = [
-            [h.module, str(h.head), *map(number, (h.norm_in, h.query, h.key, h.value)), h.place] for h in self.heads
+            [h.module, *([str(h.time)] if timed else []), str(h.head)]
+            + [*map(number, (h.norm_in, h.query, h.key, h.value)), h.place]
+            for h in self.heads
         ]
         return table(header, rows) if rows else []
 

@@ -14,7 +14,18 @@ from minigrad.engine import Node, OutputNode
 from minigrad.op import FusedOp, Op
 from minigrad.study.names import Names
 from minigrad.study.text import place, table, width
-from minigrad.study.walk import Record, Step, call_of, edges_of, is_source, operands, pull_back, record_of, replayed
+from minigrad.study.walk import (
+    Record,
+    Step,
+    call_of,
+    cotangent_of,
+    edges_of,
+    is_source,
+    operands,
+    pull_back,
+    record_of,
+    replayed,
+)
 from minigrad.tensor import Tensor
 
 ROWS_SHOWN = 20
@@ -100,7 +111,7 @@ def precision(loss: Tensor) -> Precision:
     ('subtract', 'forward', 3)
     """
     record = record_of(loss, "study.precision")
-    cotangent = loss._cotangent(None)
+    cotangent = cotangent_of(loss, "study.precision")
     if all(np.dtype(d).itemsize >= 8 for node in record.nodes for d in _dtypes(node) if np.dtype(d).kind == "f"):
         raise ValueError(
             "study.precision compares with float64, and this loss was computed in float64 throughout: "

@@ -252,6 +252,18 @@ def _merged(edges: Iterable[GraphEdge], group_of: Mapping[str, str]) -> tuple[Gr
     return tuple(merged.values())
 
 
+_NAMED = 8
+
+
+def _those_like(path: str, known: list[str]) -> str:
+    if not known:
+        return "give graph() the model, and none but calls of ops"
+    if near := difflib.get_close_matches(path, known):
+        return f"the nearest are {', '.join(near)}" if len(near) > 1 else f"the nearest is {near[0]}"
+    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    return f"there are {', '.join(known[:_NAMED])}{more}"
+
+
 def inside(parts: P, path: str) -> P:
     """What the module of that path did, with a box for each place outside that it comes from and goes to.
 
@@ -260,9 +272,7 @@ def inside(parts: P, path: str) -> P:
     own = {n.id for n in parts.nodes if n.kind in CALLS and is_within(n.module, path)}
     if path not in parts.modules or not own:
         known = list(dict.fromkeys(way for node in parts.nodes for way in parts.chain(node.module)))
-        near = difflib.get_close_matches(path, known) or known[:8]
-        hint = f"there are {', '.join(near)}" if near else "give graph() the model, and none but calls of ops"
-        raise KeyError(f"no module {path!r} made a call in this graph: {hint}")
+        raise KeyError(f"no module {path!r} made a call in this graph: {_those_like(path, known)}")
     sources = {e.source for e in parts.edges if e.target in own} - own
     targets = {e.target for e in parts.edges if e.source in own} - own
     nodes = []

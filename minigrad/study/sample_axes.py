@@ -21,6 +21,7 @@ from minigrad.ops.indexing import getitem
 from minigrad.ops.reductions import mean, sum
 from minigrad.ops.shapes import reshape, squeeze
 from minigrad.study.graphs import recording
+from minigrad.study.walk import call_of
 from minigrad.tensor import Tensor
 from minigrad.trees import flatten
 
@@ -154,14 +155,6 @@ def _tolerance(nodes: Iterable[Node]) -> float:
     """How far results may differ: they are rounded as the coarsest of all is, whatever dtype those after it have."""
     dtypes = [dtype for node in nodes for dtype in (node.dtype if isinstance(node.dtype, list) else [node.dtype])]
     return math.sqrt(max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc"))
-
-
-def call_of(node: Node) -> Call:
-    """A recorded call; ValueError for one that is not recorded."""
-    call = node.notes.call if node.notes is not None else None
-    if call is None:
-        raise ValueError(f"{node.op} hides the calls inside it: use the function itself")
-    return call
 
 
 def called(node: Node) -> str:

@@ -29,11 +29,11 @@ from minigrad.study.sample_axes import (
     SampleGraph,
     batch_size,
     by_sample,
-    call_of,
     called,
     one_sample,
     vectors,
 )
+from minigrad.study.walk import call_of
 from minigrad.tensor import Tensor
 from minigrad.transforms import vjp
 

@@ -77,6 +77,16 @@ def record_of(y: Tensor, purpose: str) -> Record:
     return record_with(in_order([y._node]), purpose)
 
 
+def cotangent_of(loss: Tensor, purpose: str) -> np.ndarray:
+    """The 1 from which a backward pass starts; ValueError for a loss of more than one element."""
+    if loss.size != 1:
+        raise ValueError(
+            f"{purpose} is about the gradient of one number, and this tensor has shape {loss.shape}: reduce "
+            "it to one number first (.sum(), .mean())"
+        )
+    return loss._cotangent(None)
+
+
 def record_with(nodes: Sequence[Node], purpose: str) -> Record:
     """The record of these nodes, of which the last is the root; errors as record_of."""
     inside: dict[Node, list[Node]] = {}
@@ -87,9 +97,11 @@ def record_with(nodes: Sequence[Node], purpose: str) -> Record:
 
 
 def call_of(node: Node) -> Call:
-    assert node.notes is not None
-    assert node.notes.call is not None
-    return node.notes.call
+    """A recorded call; ValueError for one that is not recorded."""
+    call = node.notes.call if node.notes is not None else None
+    if call is None:
+        raise ValueError(f"{node.op} hides the calls inside it: use the function itself")
+    return call
 
 
 def edges_of(node: Node) -> tuple[Node, ...]:

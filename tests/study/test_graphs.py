@@ -477,6 +477,8 @@ def test_errors_of_collapsing():
         seen.by_module(0)
     with pytest.raises(KeyError, match=r"blocks\.0\.attention"):
         seen.inside("blocks.0.atention")
+    with pytest.raises(KeyError, match="the nearest are"):
+        seen.inside("blocks.0.attentio")
 
 
 def test_without_modules_nothing_is_collapsed():

@@ -1,5 +1,6 @@
 """study.ledger: its norms against backward and hand-made sums, its branches against cutting them, its sentences."""
 
+import contextlib
 import re
 
 import numpy as np
@@ -608,3 +609,46 @@ def test_hooks_change_what_follows_as_in_backward():
         y.register_hook(lambda g: g * 5)
         loss = y.sum()
     assert study.ledger(loss).leaves[0].norm == pytest.approx(10 * 3**0.5)
+
+
+# --- several calls of one attention, several elements ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_heads_of_a_tied_attention_are_told_apart(watched, monkeypatch):
+    """Each call's norms are those of the gradients that two attentions of equal weights have."""
+    first, second = (SelfAttention(4, 2, rng=np.random.default_rng(0), dtype=float) for _ in range(2))
+    x = normal(1, 3, 4)
+
+    def books_of(a, b):
+        model = nn.Sequential(a, b)
+        watching = study.capture(model) if watched else contextlib.nullcontext()
+        with watching, study.recording():
+            loss = (model(x) ** 2).sum()
+        return study.ledger(loss)
+
+    tied, apart = books_of(first, first), books_of(first, second)
+    assert [(h.module, h.head, h.time) for h in tied.heads] == [
+        ("layers.0", 0, 2), ("layers.0", 1, 2), ("layers.0", 0, 1), ("layers.0", 1, 1)
+    ]  # fmt: skip
+    assert [(h.module, h.head, h.time) for h in apart.heads] == [
+        ("layers.1", 0, 1), ("layers.1", 1, 1), ("layers.0", 0, 1), ("layers.0", 1, 1)
+    ]  # fmt: skip
+    for a, b in zip(tied.heads, apart.heads):
+        np.testing.assert_allclose(
+            [a.norm_in, a.query, a.key, a.value], [b.norm_in, b.query, b.key, b.value], rtol=1e-12
+        )
+    monkeypatch.setenv("COLUMNS", "140")
+    assert re.findall(r"^layers\.0 +(\d) +(\d) ", repr(tied), re.MULTILINE) == [
+        ("2", "0"), ("2", "1"), ("1", "0"), ("1", "1")
+    ]  # fmt: skip
+    assert "time" not in repr(apart)
+
+
+@pytest.mark.parametrize("purpose", ["ledger", "precision"])
+def test_books_are_of_one_number(purpose):
+    x = leaf(3, dtype=np.float32)
+    y = recorded(lambda: x * 2)
+    with pytest.raises(ValueError, match=rf"study\.{purpose} .* shape \(3,\): reduce it to one number first") as caught:
+        getattr(study, purpose)(y)
+    assert "backward(" not in str(caught.value)
