@@ -37,6 +37,7 @@ from minigrad.engine import (
     Transform,
     as_array,
     backward_pass,
+    check_function,
     keep_call,
     new_node,
     next_tick,
@@ -117,6 +118,7 @@ class Op(Generic[P]):
     none_is_zero = False  # whether None may stand for a gradient that is zero
 
     def __init__(self, forward: Callable[P, Any], sequence: str | None = None):
+        check_function(forward, "mg.op")
         functools.update_wrapper(cast(Any, self), forward)
         self.name = forward.__name__
         self.forward: Callable[..., Any] = forward

@@ -177,10 +177,10 @@ class Tensor:
             if self._node is not None and self._node.notes is not None:
                 self._node.notes.grad = None
             return
-        value = np.array(value, dtype=self.dtype)
-        if value.shape != self.shape:
-            raise ValueError(f"a gradient of shape {value.shape} was given to a tensor of shape {self.shape}")
-        self._notes("be given a gradient").grad = value
+        given = _of_dtype(np.asarray(value), self.dtype, "a gradient")
+        if given.shape != self.shape:
+            raise ValueError(f"a gradient of shape {given.shape} was given to a tensor of shape {self.shape}")
+        self._notes("be given a gradient").grad = given.copy()
 
     def _notes(self, purpose: str) -> Notes:
         if self._node is None:
@@ -216,7 +216,8 @@ class Tensor:
             if self.dtype.kind == "c":
                 raise TypeError("backward() starts from a real number, and this one is complex: take mg.real or mg.abs")
             return np.array(1, self.dtype, ndmin=self.ndim)
-        array = np.asarray(given._array if isinstance(given, Tensor) else given, dtype=self.dtype)
+        array = np.asarray(given._array if isinstance(given, Tensor) else given)
+        array = _of_dtype(array, self.dtype, "a cotangent")
         if array.shape != self.shape:
             raise ValueError(
                 f"the cotangent has shape {array.shape} and the tensor has shape {self.shape}: they must be equal"
@@ -668,6 +669,13 @@ def _value(x: Any) -> Any:
 
 def _values(xs: Any) -> Any:
     return tuple(map(_value, xs)) if isinstance(xs, tuple) else list(map(_value, xs))
+
+
+def _of_dtype(array: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
+    """TypeError for what is no number, which NumPy might make NaN of (None), and for complex numbers as real ones."""
+    if array.dtype.kind not in ("fciub" if dtype.kind == "c" else "fiub"):
+        raise TypeError(f"{what} of dtype {array.dtype} was given to a tensor of dtype {dtype}")
+    return array.astype(dtype, copy=False)
 
 
 def _rebuild(cls: type[Tensor], array: np.ndarray, requires_grad: bool, grad: np.ndarray | None) -> Tensor:

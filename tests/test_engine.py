@@ -112,6 +112,23 @@ def test_backward_from_several_numbers_needs_a_cotangent(shape):
         (leaf(np.ones(shape)) * 2).backward()
 
 
+@pytest.mark.parametrize("wrong", [[None, None], ["1", "2"], [1j, 2j], np.array([None, 1.0])])
+def test_a_cotangent_and_a_gradient_are_real_numbers(wrong):
+    x = leaf([1.0, 2.0])
+    with pytest.raises(TypeError, match="cotangent of dtype"):
+        (x * x).backward(wrong)
+    with pytest.raises(TypeError, match="gradient of dtype"):
+        x.grad = wrong
+    assert x.grad is None
+    for right in ([1, 2], (True, False), mg.tensor([1.0, 2.0]), np.float32([1, 2])):
+        (x * 1).backward(right)
+        np.testing.assert_array_equal(x.grad, np.asarray(right, float))
+        x.grad = right
+        np.testing.assert_array_equal(x.grad, np.asarray(right, float))
+        assert x.grad.dtype == float
+        x.grad = None
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_one_element_of_any_shape_needs_none(shape):
     x = leaf(np.full(shape, 3.0))

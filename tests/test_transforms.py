@@ -251,6 +251,7 @@ def test_what_is_no_function_is_refused_where_it_is_given(given):
     layer, tracked = mg.nn.Linear(1, 1), leaf(1.0)
     takers = [*TRANSFORMS, mg.no_grad(), tracked.register_hook]
     takers += [layer.register_forward_hook, layer.register_full_backward_hook]
+    takers.append(mg.op(sequence="xs"))
     takers.append(lambda f: mg.jvp(f, (1.0,), (1.0,)))
     for take in takers:
         with pytest.raises(TypeError, match=f"takes a function, and was given {type(given).__name__}"):

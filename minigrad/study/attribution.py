@@ -324,6 +324,8 @@ def _numbers(value: Any, x: np.ndarray) -> np.ndarray:
             f"f returns one number for each of {len(x)} samples, of shape ({len(x)},), and this one returned "
             f"{getattr(value, 'shape', type(value).__name__)}: pick one number of each (a label's logit)"
         )
+    if value.dtype.kind == "c":
+        raise TypeError(f"f returns real numbers, and this one returned some of dtype {value.dtype}: take mg.real")
     return value
 
 

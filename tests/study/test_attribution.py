@@ -131,6 +131,9 @@ def test_what_f_and_its_input_must_be():
         study.saliency(lambda x: x.sum(-1), x)
     with pytest.raises(ValueError, match=r"one number for each"):
         study.leave_one_out(lambda x: x.sum(), x)
+    for attribution in (study.saliency, study.integrated_gradients, study.leave_one_out):
+        with pytest.raises(TypeError, match=r"complex128.*take mg\.real"):
+            attribution(lambda x: (x * 1j).sum((1, 2)), x)
     with pytest.raises(ValueError, match=r"embedded vectors.*dtype int.*from_point"):
         study.saliency(lambda x: x, np.ones((2, 3), int))
     with pytest.raises(ValueError, match=r"baseline of shape \(5,\)"):
