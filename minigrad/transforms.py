@@ -131,9 +131,8 @@ def jvp(f: Callable[..., Any], xs: Any, vs: Any) -> tuple[Any, Any]:
     """
     check_function(f, "mg.jvp")
     xs, vs = (xs, vs) if isinstance(xs, tuple) else ((xs,), (vs,))
-    if not isinstance(vs, tuple) or len(vs) != len(xs):
-        given = len(vs) if isinstance(vs, tuple) else type(vs).__name__
-        raise TypeError(f"for a tuple of {len(xs)} arguments jvp takes a tuple of as many directions, not {given}")
+    if not isinstance(vs, tuple):
+        raise TypeError(f"for a tuple of arguments jvp takes a tuple of as many directions, not a {type(vs).__name__}")
     value, pull = vjp(f, *xs)
     tangents, _ = flatten(list(vs))
 
@@ -250,7 +249,12 @@ def elementwise_grad(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..
     array([1.        , 0.41997434])
     """
     check_function(f, "mg.elementwise_grad")
-    return grad(functools.wraps(f, updated=())(lambda *args, **kwargs: sum(f(*args, **kwargs))), argnums)
+
+    @functools.wraps(f, updated=())
+    def total(*args: Any, **kwargs: Any) -> Tensor:
+        return sum(f(*args, **kwargs))
+
+    return grad(total, argnums)
 
 
 def stop_gradient(x: Any) -> Any:
@@ -393,7 +397,7 @@ def _mark(transform: Transform, x: Any) -> Tensor:
     if array.dtype.kind != "f":
         raise TypeError(
             f"a gradient was asked for with respect to an argument of dtype {array.dtype}: "
-            "pass floating numbers (3.0, not 3), or let f know it without being given it as one of these arguments"
+            "pass floating numbers (3.0, not 3), or leave the argument out (of argnums; for vjp and jvp, close over it)"
         )
     outer = x._node if isinstance(x, Tensor) else None
     return wrap(array, transform.input(outer, array.shape, array.dtype))

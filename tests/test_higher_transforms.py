@@ -143,8 +143,11 @@ def test_cotangents_and_directions_that_are_no_real_numbers():
 
 
 def test_jvp_says_what_the_directions_of_a_tuple_are():
-    for wrong in (1.0, [1.0], np.ones(1), (), (1.0, 2.0)):
+    for wrong in (1.0, [1.0], np.ones(1), None):
         with pytest.raises(TypeError, match="a tuple of as many directions"):
+            mg.jvp(lambda a: a * a, (1.0,), wrong)
+    for wrong in ((), (1.0, 2.0)):
+        with pytest.raises(ValueError, match=f"and {len(wrong)} directions were given"):
             mg.jvp(lambda a: a * a, (1.0,), wrong)
 
 
