@@ -91,8 +91,13 @@ def probes(task: Task) -> list[Examples]:
 
 
 def batch(task: Task, split: str = "dev") -> Examples:
-    """The first of the data that were held out (of the training data, where none were), as one batch."""
-    return _ENCODE[type(task)](task, _pool(task, split)[:BATCH])
+    """Some of the data that were held out (of the training data, where none were), as one batch.
+
+    They are drawn at random, always the same: what stands first in a file is seldom like the rest of it.
+    """
+    pool = _pool(task, split)
+    chosen = np.random.default_rng([task.settings.seed, 3]).permutation(len(pool))[:BATCH]
+    return _ENCODE[type(task)](task, [pool[i] for i in chosen])
 
 
 def label_names(task: Task) -> list[str]:
