@@ -154,6 +154,7 @@ class Report:
             "card": card,
             "curves": panels.curves(self.history, self.recorded["scores"], self.score),
             "walk": static.walk(self.data),
+            "maps": static.maps(self.data),
             "health": panels.health(
                 self.data["parameters"], self.data["steps"], sizes, self.recorded["broken"], *self.gradients
             ),

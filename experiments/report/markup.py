@@ -200,7 +200,7 @@ def _points(across: _Axis, up: _Axis, xs: Sequence[float], ys: Sequence[float | 
 def bars(counts: Sequence[int], label: str, class_: str = "plus") -> Html:
     """A histogram without axes."""
     most = max([*counts, 1])
-    path = "".join(f"M{6 * i} 26v{-round(24 * n / most, 1)}h5V26" for i, n in enumerate(counts) if n)
+    path = "".join(f"M{6 * i} 26v-{max(1, round(24 * n / most))}h5V26" for i, n in enumerate(counts) if n)
     width = 6 * len(counts)
     drawing = tag("path", d=path, class_=class_)
     return tag("svg", drawing, viewBox=f"0 0 {width} 26", width=width, height=26, role="img", aria_label=label)

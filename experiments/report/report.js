@@ -17,15 +17,21 @@ const range = (n) => Array.from({ length: n }, (_, i) => i);
 const sum = (xs) => xs.reduce((a, b) => a + b, 0);
 
 // --- numbers ---
-let allDigits = false;
 const text = (v) => {
   if (v === null || v === undefined || Number.isNaN(v)) return "not kept";
-  if (allDigits || !Number.isFinite(v)) return String(v).replaceAll("-", "−");
+  if (state.digits || !Number.isFinite(v)) return String(v).replaceAll("-", "−");
   const size = Math.abs(v);
   if (size === 0) return "0";
   const s = size >= 1e-3 && size < 1e5 ? v.toFixed(size < 100 ? 4 : 1) : v.toExponential(2);
   return s.replaceAll("-", "−");
 };
+const select = (label, id, options, value, change) => el(
+  "label", {}, label,
+  el(
+    "select", { id, onchange: (event) => { change(isNaN(event.target.value) ? event.target.value : +event.target.value); $(id).focus(); } },
+    options.map(([v, name]) => el("option", { value: v, selected: String(v) === String(value) }, name))
+  )
+);
 const num = (v) => el("data", { value: String(v), class: "n" }, text(v));
 const rough = (v) => Math.abs(v) === 0 ? "0" : v.toExponential(0).replaceAll("-", "−");
 
@@ -63,24 +69,27 @@ const math = (x, block) => {
 
 // --- the state of the walk, which lives in the URL ---
 const walks = report.walks, start = report.start;
-const state = { step: 0, walk: 0, head: 0, query: 0, key: 0, component: 0, dim: 0, matrix: 0, whatif: 0, ...start };
+const state = { step: 0, walk: 0, head: 0, query: 0, key: 0, component: 0, dim: 0, matrix: 0, whatif: 0, digits: 0, ...start };
+let place = ""; // the panel at which the page opens
+
 const limits = () => {
   const w = walks[state.walk], t = report.tokens[w.probe], names = report.layers[w.layer];
   return {
     walk: walks.length, head: w.heads, query: t[names.asks].length, key: t[names.asked].length,
-    component: w.components[0].length, dim: w.featured.length, matrix: 2, whatif: 2
+    component: w.components[0].length, dim: w.featured.length, matrix: 2, whatif: 2, digits: 2
   };
 };
 const wrap = (x, n) => ((x % n) + n) % n;
 function fromHash() {
-  if (!location.hash.startsWith("#step=")) return false;
-  for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
-    if (name in state && /^\d+$/.test(value)) state[name] = Number(value);
+  const said = location.hash.slice(1);
+  if ($(said)) place = said;
+  else for (const [name, value] of new URLSearchParams(said)) {
+    if (name === "at") place = value;
+    else if (name in state && /^\d+$/.test(value)) state[name] = Number(value);
   }
-  return true;
 }
 function toHash() {
-  const hash = "#" + new URLSearchParams(Object.entries(state).map(([name, value]) => [name, String(value)]));
+  const hash = "#" + new URLSearchParams({ ...state, ...(place && { at: place }) });
   try { history.replaceState(null, "", hash); } catch { location.hash = hash; }
 }
 
@@ -116,7 +125,7 @@ function stepsOf(L, s) {
   const step = (side, key, node, chip, title, rest) => steps.push({ side, key, node, chip, title, kept: true, from: [], check: null, ...rest });
   const mat = (name, rows, cols, at) => ({ name, rows, cols, at });
   const product = (formula, left, right, out, r, k, kept = r) => ({
-    formula, all: [{ ...left, row: kept }, { ...right, col: k }, { ...out, cell: [r, k] }]
+    formula, note: "The row and the column whose products add up to the marked cell are framed.", all: [{ ...left, row: kept }, { ...right, col: k }, { ...out, cell: [r, k] }]
   });
   const columns = (formula, ...all) => ({ formula, all: all.map((one) => ({ ...one, col: i, cell: one.mark ? [j, i] : undefined })) });
   const M = {
@@ -134,27 +143,29 @@ function stepsOf(L, s) {
   const source = L.cross ? "e" : "a";
 
   // Forward.
-  const project = (x, w, from, to, at, names, wide, out) => L.whole && step("f", x, x, x, `${({ q: "Query", k: "Key", v: "Value" })[x]} of ${names(at)}`, {
-    say: `${({ q: "What this vector asks for", k: "What this vector offers to be found by", v: "What this vector answers with" })[x]}: component ${c + 1} of ${wide}, one column of the weights times the vector.${heads}`,
-    math: row(vec(x, at, c), mo("="), big("d", row(weight(x, "d", c), vec(from === X && x === "q" ? "a" : source, at, "d")))),
-    head: ["component d", x === "q" ? `a of ${names(at)}` : `${source} of ${names(at)}`, `W${x}`, "product"],
+  const letter = (x) => x === "q" ? "a" : source, whole = (x) => x === "q" ? M.I : M.J;
+  const project = (x, title, say, w, from, to, at, names, wide, out) => L.whole && step("f", x, x, x, `${title} of ${names(at)}`, {
+    say: `What this vector ${say}: component ${c + 1} of ${wide}, one column of the weights times the vector.${heads}`,
+    math: row(vec(x, at, c), mo("="), big("d", row(weight(x, "d", c), vec(letter(x), at, "d")))),
+    head: ["component d", `${letter(x)} of ${names(at)}`, `W${x}`, "product"],
     rows: range(from.shape[1]).map((d) => [d + 1, from.at(at, d), w.at(d, h, kc), from.at(at, d) * w.at(d, h, kc)]),
     value: to.at(h, at, c), symbol: vec(x, at, c),
     matrix: product(
-      row(mi(x.toUpperCase()), mo("="), `<msup>${mi("W")}${mi(x)}</msup>`, mi(x === "q" ? "I" : M.J.name)),
-      mat(`W${x} (rows kept)`, few, from.shape[1], (r, k) => w.at(k, h, r)), x === "q" ? M.I : M.J, out, c, at, kc
+      row(mi(x.toUpperCase()), mo("="), `<msup>${mi("W")}${mi(x)}</msup>`, mi(whole(x).name)),
+      mat(`W${x} (rows kept)`, few, from.shape[1], (r, k) => w.at(k, h, r)), whole(x), out, c, at, kc
     ),
   });
-  project("q", W.q, X, Q, i, who, dk, M.Q);
-  project("k", W.k, C, K, j, whom, dk, M.K);
-  project("v", W.v, C, V, j, whom, width, M.V);
+  project("q", "Query", "asks for", W.q, X, Q, i, who, dk, M.Q);
+  project("k", "Key", "offers to be found by", W.k, C, K, j, whom, dk, M.K);
+  project("v", "Value", "answers with", W.v, C, V, j, whom, width, M.V);
   const table = L.clip !== null ? get("table") : null;
+  const shift = sub("p", j - i < 0 ? `−${i - j}` : `${j - i}`);
   const bias = (i, j) => table ? table.at(h, L.distance(i, j)) : 0;
   step("f", "alpha", "α", "α", `Relevance of ${whom(j)} to ${who(i)}`, {
     say: `The query asks, the key is asked: their dot product${scaled ? ", divided by √d = √" + dk : ""}.${table ? ` The learned bias for the distance ${j - i} is added.` : ""}${heads}`,
     math: row(
       sub("α", i, j), mo("="), vec("q", i), mo("·"), vec("k", j), over,
-      table ? row(mo("+"), sub("p", j - i < 0 ? `−${i - j}` : `${j - i}`)) : ""
+      table ? row(mo("+"), shift) : ""
     ),
     head: ["component c", `q of ${who(i)}`, `k of ${whom(j)}`, scaled ? "q · k / √d" : "q · k"],
     rows: [
@@ -210,29 +221,34 @@ function stepsOf(L, s) {
     symbol: `<msubsup>${mi("x")}${index(d)}${row(mn(i + 1), mo("′"))}</msubsup>`, kept: false,
     from: W.o ? ["y"] : ["b"],
   });
+  const smooth = report.run.config.settings.label_smoothing, N = L.loss.mean.length, surprise = row(mo("−"), mi("ln"), mi("p"));
   step("f", "loss", "L", "L", "The loss", {
-    say: "What the rest of the network makes of it: the cross-entropy of each label, divided by their number. Everything backward asks: how would this one number change?",
-    math: row(mi("L"), mo("="), frac(mn(1), mi("N")), big("t", sub("ℓ", "t"))),
-    head: ["label of", "right", "said", "its probability", "share of the loss"],
-    rows: L.loss.shares.map((share, t) => [
+    say: `What the rest of the network makes of it: the cross-entropy of each label${smooth ? `, with label smoothing ε = ${smooth} (that much of it is the mean over all labels there are)` : ""}, divided by their number. Everything backward asks: how would this one number change?`,
+    math: row(
+      mi("L"), mo("="), frac(mn(1), mn(N)), mo("∑"),
+      smooth ? row(mo("("), mn(1), mo("−"), mi("ε"), mo(")"), surprise, mo("+"), mi("ε"), mi("mean"), mo("("), surprise, mo(")")) : surprise
+    ),
+    head: ["label of", "right", "said", "p of the right one", "−ln p", ...(smooth ? ["mean of −ln p"] : []), "share of the loss"],
+    rows: L.loss.unlikely.map((x, t) => [
       L.loss.places[t] < 0 ? "the whole" : L.labelled[L.loss.places[t]], L.loss.right[t], L.loss.said[t],
-      L.loss.probability[t], share
+      Math.exp(-x), x, ...(smooth ? [L.loss.mean[t]] : []), ((1 - smooth) * x + smooth * L.loss.mean[t]) / N
     ]),
     value: L.loss.loss, symbol: mi("L"), from: ["b"],
   });
 
   // Backward.
-  if (L.whole && W.o) step("b", "db", "b", "∂b", `How the loss depends on b of ${who(i)}`, {
-    say: "The gradient of the layer's output has come back through the rest of the network; one row of the output matrix takes it on to b.",
-    math: row(par(vec("b", i, c)), mo("="), big("d", row(weight("o", c, "d"), par(vec("y", i, "d"))))),
-    head: ["component d", "Wo", "∂L/∂y", "product"],
-    rows: range(W.o.shape[0]).map((d) => [d + 1, W.o.at(d, h, kc), dY.at(i, d), W.o.at(d, h, kc) * dY.at(i, d)]),
-    value: dB.at(i, hv), symbol: par(vec("b", i, c)), from: ["loss", "y"], check: fd("b", i, h, kc),
-  });
-  else step("b", "db", "b", "∂b", `How the loss depends on b of ${who(i)}`, {
-    say: "This has come back through the rest of the network.", math: par(vec("b", i, c)), head: ["", "gradient"],
-    rows: [["what came back", dB.at(i, hv)]],
-    value: dB.at(i, hv), symbol: par(vec("b", i, c)), from: ["loss"], check: fd("b", i, h, kc),
+  step("b", "db", "b", "∂b", `How the loss depends on b of ${who(i)}`, {
+    ...(L.whole && W.o ? {
+      say: "The gradient of the layer's output has come back through the rest of the network; one row of the output matrix takes it on to b.",
+      math: row(par(vec("b", i, c)), mo("="), big("d", row(weight("o", c, "d"), par(vec("y", i, "d"))))),
+      head: ["component d", "Wo", "∂L/∂y", "product"],
+      rows: range(W.o.shape[0]).map((d) => [d + 1, W.o.at(d, h, kc), dY.at(i, d), W.o.at(d, h, kc) * dY.at(i, d)]),
+      from: ["loss", "y"],
+    } : {
+      say: "This has come back through the rest of the network.", math: par(vec("b", i, c)),
+      head: ["", "gradient"], rows: [["what came back", dB.at(i, hv)]], from: ["loss"],
+    }),
+    value: dB.at(i, hv), symbol: par(vec("b", i, c)), check: fd("b", i, h, kc),
   });
   step("b", "dv", "v", "∂v", `How the loss depends on the value of ${whom(j)}`, {
     say: "Every query that looked at this vector sends its share back, by the weight with which it looked.",
@@ -284,9 +300,9 @@ function stepsOf(L, s) {
     const column = L.distance(i, j), pairs = range(n).flatMap((i) => range(m).map((j) => [i, j])).filter(([i, j]) => L.distance(i, j) === column);
     step("b", "dp", "α", "∂p", `The position bias for the distance ${j - i}`, {
       say: "The bias stands in the score of every pair at this distance, and gets the gradient of all of them.",
-      math: row(par(sub("p", j - i < 0 ? `−${i - j}` : `${j - i}`)), mo("="), big("j−i", par(sub("α", "i", "j")))),
+      math: row(par(shift), mo("="), big("j−i", par(sub("α", "i", "j")))),
       head: ["pair", "∂L/∂α"], rows: pairs.map(([a, b]) => [`${who(a)} asks ${whom(b)}`, dS.at(h, a, b), a === i && b === j]),
-      value: get("table.grad").at(h, column), symbol: par(sub("p", j - i < 0 ? `−${i - j}` : `${j - i}`)),
+      value: get("table.grad").at(h, column), symbol: par(shift),
       from: ["dalpha"], check: fd("table", h, column),
     });
   }
@@ -308,17 +324,16 @@ function stepsOf(L, s) {
   });
   if (L.whole) {
     for (const [x, name, G, from, count, names] of [["q", "query", dQ, X, n, who], ["k", "key", dK, C, m, whom], ["v", "value", dV, C, m, whom]]) {
-      const letter = x === "q" ? "a" : source;
       step("b", `dW${x}`, x, `∂W${x}`, `How the loss depends on one weight of W${x}`, {
         say: `The weight from component ${d + 1} of the vectors to component ${c + 1} of the ${name}: it is used by every vector, and gets what all of them send back.`,
-        math: row(par(weight(x, d, c)), mo("="), big("i", row(vec(letter, "i", d), par(vec(x, "i", c))))),
-        head: ["vector i", letter, `∂L/∂${x}`, "product"],
+        math: row(par(weight(x, d, c)), mo("="), big("i", row(vec(letter(x), "i", d), par(vec(x, "i", c))))),
+        head: ["vector i", letter(x), `∂L/∂${x}`, "product"],
         rows: range(count).map((k) => [names(k), from.at(k, d), G.at(h, k, c), from.at(k, d) * G.at(h, k, c)]),
         value: get(`${name}.weight.grad`).at(f, h, kc), symbol: par(weight(x, d, c)), from: [`d${x}`], check: fd(`${name}.weight`, f, h, kc),
         matrix: product(
-          row(mi(`dW${x}`), mo("="), mi(`d${x.toUpperCase()}`), `<msup>${mi(x === "q" ? "I" : M.J.name)}${mi("T")}</msup>`),
+          row(mi(`dW${x}`), mo("="), mi(`d${x.toUpperCase()}`), `<msup>${mi(whole(x).name)}${mi("T")}</msup>`),
           M[`d${x.toUpperCase()}`],
-          mat(`${x === "q" ? "I" : M.J.name}ᵀ (columns kept)`, count, L.featured.length, (r, k) => from.at(r, L.featured[k])),
+          mat(`${whole(x).name}ᵀ (columns kept)`, count, L.featured.length, (r, k) => from.at(r, L.featured[k])),
           mat(`dW${x} (what is kept)`, few, L.featured.length, (r, k) => get(`${name}.weight.grad`).at(k, h, r)), kc,
           f, c
         ),
@@ -327,38 +342,36 @@ function stepsOf(L, s) {
     const asked = L.cross ? [j, whom] : [i, who];
     for (const [x, name, G, wide, at, names] of [["q", "query", dQ, dk, i, who], ["k", "key", dK, dk, ...asked], ["v", "value", dV, width, ...asked]]) {
       const w = get(`${name}.rows`);
-      const letter = x === "q" ? "a" : source;
       step("b", `path${x}`, "a", `a←${x}`, `What comes back to ${names(at)} by way of its ${name}`, {
         say: `One of the paths by which component ${d + 1} of the vector reaches the loss: through all components of its ${name}${L.heads > 1 ? ", in all heads" : ""}.`,
         math: row(big("c", row(weight(x, d, "c"), par(vec(x, at, "c"))))),
         head: ["head, component", `W${x}`, `∂L/∂${x}`, "product"],
-        rows: range(w.shape[1]).map((k) => [
-          `head ${Math.floor(k / wide) + 1}, ${k % wide + 1}`, w.at(f, k), G.at(Math.floor(k / wide), at, k % wide),
-          w.at(f, k) * G.at(Math.floor(k / wide), at, k % wide), Math.floor(k / wide) === h
-        ]),
-        value: get(`${name}.grad`).at(at, f), symbol: row(`<msub>${par(vec(letter, at, d))}${mi(x)}</msub>`),
+        rows: range(w.shape[1]).map((k) => {
+          const one = Math.floor(k / wide), g = G.at(one, at, k % wide);
+          return [`head ${one + 1}, ${k % wide + 1}`, w.at(f, k), g, w.at(f, k) * g, one === h];
+        }),
+        value: get(`${name}.grad`).at(at, f), symbol: row(`<msub>${par(vec(letter(x), at, d))}${mi(x)}</msub>`),
         from: [`d${x}`], check: fd(name, at, f),
         moved: `Move this component by a little h both ways, but only as the ${name} sees it`,
       });
     }
-    const at = i, value = (name, at) => get(`${name}.grad`).at(at, f);
+    const value = (name, at) => get(`${name}.grad`).at(at, f);
     if (L.cross) step("b", "de", "a", "∂e", `How the loss depends on ${whom(j)}, by way of this layer`, {
       say: "A vector that is asked reaches the loss by two paths: its key and its value.",
       math: row(par(vec("e", j, d)), mo("="), mi("k"), mo("+"), mi("v")),
       head: ["path", "gradient"],
       rows: [["by way of the key", value("key", j)], ["by way of the value", value("value", j)]],
       value: value("key", j) + value("value", j), symbol: par(vec("e", j, d)), kept: false, from: ["pathk", "pathv"],
-      check: null,
     });
     step("b", "da", "a", "∂a", `How the loss depends on a of ${who(i)}`, {
       say: L.cross ? "A vector that only asks reaches the loss by its query." : "A vector asks, is asked, and answers: its gradient is the sum of the three paths.",
-      math: row(par(vec("a", at, d)), mo("="), L.cross ? mi("q") : row(mi("q"), mo("+"), mi("k"), mo("+"), mi("v"))),
+      math: row(par(vec("a", i, d)), mo("="), L.cross ? mi("q") : row(mi("q"), mo("+"), mi("k"), mo("+"), mi("v"))),
       head: ["path", "gradient"],
       rows: [
-        ...(L.cross ? ["query"] : ["query", "key", "value"]).map((name) => [`by way of the ${name}`, value(name, at)]),
+        ...(L.cross ? ["query"] : ["query", "key", "value"]).map((name) => [`by way of the ${name}`, value(name, i)]),
         ...(L.around ? [["around the layer (residual)", dY.at(i, d)]] : [])
       ],
-      value: value("x", at), symbol: par(vec("a", at, d)), from: L.cross ? ["pathq"] : ["pathq", "pathk", "pathv"], check: fd("x", at, f),
+      value: value("x", i), symbol: par(vec("a", i, d)), from: L.cross ? ["pathq"] : ["pathq", "pathk", "pathv"], check: fd("x", i, f),
       matrix: {
         formula: row(
           mi("dI"), mo("="),
@@ -369,7 +382,7 @@ function stepsOf(L, s) {
         all: [{ ...mat("dI (rows kept)", L.featured.length, n, (r, k) => get("x.grad").at(k, r)), col: i, cell: [f, i] }]
       },
     });
-    if (L.residual && get("norm.grad")) step("b", "dx", "a", "∂x", `How the loss depends on the vector of ${who(i)} before the layer and its norm`, {
+    if (L.residual && get("norm.grad")) step("b", "dx", "x", "∂x", `How the loss depends on the vector of ${who(i)} before the layer and its norm`, {
       say: "The fourth path: around the layer. The sum x + y passes its gradient on to x unchanged, which is why deep stacks still learn.",
       math: row(par(vec("x", i, d)), mo("="), par(vec("y", i, d)), mo("+"), mo("(through norm and layer)")),
       head: ["path", "gradient"], rows: [["around the layer (residual)", dY.at(i, d)], ["through the norm and the layer", value("norm", i)]],
@@ -380,11 +393,11 @@ function stepsOf(L, s) {
 }
 
 // --- drawing a step ---
-const NODES = { a: [24, 66], q: [92, 20], k: [92, 66], v: [92, 112], "α": [160, 43], "α′": [228, 43], b: [296, 66], y: [364, 66], L: [432, 66] };
-const WIRES = [["a", "q"], ["a", "k"], ["a", "v"], ["q", "α"], ["k", "α"], ["α", "α′"], ["α′", "b"], ["v", "b"], ["b", "y"], ["y", "L"]];
-function diagram(step, hasOutput) {
-  const back = step.side === "b";
-  const wires = WIRES.map(([a, b]) => {
+const NODES = { x: [-44, 66], a: [24, 66], q: [92, 20], k: [92, 66], v: [92, 112], "α": [160, 43], "α′": [228, 43], b: [296, 66], y: [364, 66], L: [432, 66] };
+const WIRES = [["x", "a"], ["a", "q"], ["a", "k"], ["a", "v"], ["q", "α"], ["k", "α"], ["α", "α′"], ["α′", "b"], ["v", "b"], ["b", "y"], ["y", "L"]];
+function diagram(step, hasOutput, hasNorm) {
+  const back = step.side === "b", drawn = ([name]) => name !== "x" || hasNorm;
+  const wires = WIRES.filter(drawn).map(([a, b]) => {
     const [from, to] = back ? [b, a] : [a, b], [x1, y1] = NODES[from], [x2, y2] = NODES[to];
     const dx = x2 - x1, dy = y2 - y1, length = Math.hypot(dx, dy), gap = 22 / length;
     return svg(
@@ -392,12 +405,12 @@ function diagram(step, hasOutput) {
       { class: "wire", x1: x1 + dx * gap, y1: y1 + dy * gap, x2: x2 - dx * gap * 1.25, y2: y2 - dy * gap * 1.25, "marker-end": "url(#arrow)" }
     );
   });
-  const nodes = Object.entries(NODES).map(([name, [x, y]]) => svg(
+  const nodes = Object.entries(NODES).filter(drawn).map(([name, [x, y]]) => svg(
     "g", { class: name === step.node ? "node on" : "node" },
     svg("rect", { x: x - 19, y: y - 15, width: 38, height: 30, rx: 7 }),
     svg("text", { x, y: y + 5, "text-anchor": "middle" }, (back ? "∂" : "") + (name === "y" && !hasOutput ? "x′" : name))
   ));
-  return svg("svg", { viewBox: "0 0 456 132", role: "img", "aria-label": `Where this step stands: at ${step.node}, ${back ? "going backward from the loss" : "going forward"}. The order is a; q, k and v; alpha; alpha prime; b; the output; the loss.` },
+  return svg("svg", { viewBox: hasNorm ? "-68 0 524 132" : "0 0 456 132", role: "img", "aria-label": `Where this step stands: at ${step.node}, ${back ? "going backward from the loss" : "going forward"}. The order is ${hasNorm ? "x before its norm; " : ""}a; q, k and v; alpha; alpha prime; b; the output; the loss.` },
     svg(
       "defs", {},
       svg(
@@ -466,10 +479,7 @@ function matrixView(step) {
   return el(
     "div", { id: "matrix" }, el("h4", {}, "The same number inside the whole, one column a vector as in the lecture"),
     math(view.formula, true), el("div", { class: "matrices" }, view.all.map(picture)),
-    el(
-      "p", { class: "note" },
-      "Blue is positive, orange is negative, the deeper the larger. The row and the column whose products add up to the marked cell are framed."
-    )
+    el("p", { class: "note" }, `Blue is positive, orange is negative, the deeper the larger. ${view.note || "The query's column is framed."}`)
   );
 }
 
@@ -516,14 +526,14 @@ function show() {
   const step = steps[state.step];
   choices(L);
   chips();
-  $("diagram").replaceChildren(diagram(step, L.output));
+  $("diagram").replaceChildren(diagram(step, L.output, L.get("input")));
   const total = sum(step.rows.map(lastNumber)), gap = Math.abs(total - step.value);
   const goto = (key) => {
     const k = steps.findIndex((one) => one.key === key);
     return k >= 0 && el("button", { type: "button", onclick: () => go(k) }, steps[k].chip);
   };
   $("step").className = step.side === "b" ? "backward" : "forward";
-  add($("step"), []).replaceChildren(...[
+  $("step").replaceChildren(...[
     el("h3", { id: "step-title" }, step.title), el("p", {}, step.say), math(step.math, true), operands(step),
     el(
       "p", { class: "result" }, math(row(step.symbol, mo("="))), " ", el("span", { id: "value" }, num(step.value)),
@@ -541,7 +551,7 @@ function show() {
     state.whatif === 1 && whatIf(L, state), state.matrix === 1 && matrixView(step),
   ].filter(Boolean));
   $("live").textContent = `Step ${state.step + 1} of ${steps.length}: ${step.title}`;
-  for (const [key, on] of [["m", state.matrix], ["w", state.whatif], ["d", allDigits]]) button(key).setAttribute("aria-pressed", String(Boolean(on)));
+  for (const [key, on] of [["m", state.matrix], ["w", state.whatif], ["d", state.digits]]) button(key).setAttribute("aria-pressed", String(Boolean(on)));
   button("ArrowLeft").disabled = button("Home").disabled = state.step === 0;
   button("ArrowRight").disabled = button("End").disabled = state.step === steps.length - 1;
   toHash();
@@ -579,30 +589,19 @@ function choices(L) {
     for (const names of order) { const k = walks.findIndex((w) => fits(w, names)); if (k >= 0) { state.walk = k; break; } }
     show();
   };
-  const select = (label, id, options, value, change) => el(
-    "label", {}, label,
-    el(
-      "select", { id: `choose-${id}`, onchange: (event) => change(event.target.value) },
-      options.map(([v, name]) => el("option", { value: v, selected: String(v) === String(value) }, name))
-    )
-  );
-  const counted = (label, name, names) => select(label, name, names.map((x, k) => [k, x]), state[name], (v) => { state[name] = Number(v); show(); });
-  const active = document.activeElement && document.activeElement.id;
+  const choose = (label, name, options, value, change) => select(label, `choose-${name}`, options, value, change);
+  const counted = (label, name, names) => choose(label, name, names.map((x, k) => [k, x]), state[name], (v) => { state[name] = v; show(); });
   $("choices").replaceChildren(
-    select("sequence", "probe", unique("probe").map((p) => [p, report.tokens[p].text]), at.probe, (v) => pick("probe", Number(v))),
-    select("weights", "snapshot", unique("snapshot").map((x) => [x, report.snapshots[x]]), at.snapshot, (v) => pick("snapshot", v)),
-    select("layer", "layer", unique("layer").map((x) => [x, x]), at.layer, (v) => pick("layer", v)),
+    ...[["sequence", "probe", (p) => report.tokens[p].text], ["weights", "snapshot", (x) => report.snapshots[x]], ["layer", "layer", (x) => x]].map(
+      ([label, name, told]) => choose(label, name, unique(name).map((x) => [x, told(x)]), at[name], (v) => pick(name, v))
+    ),
     counted("head", "head", range(most.head).map((x) => `${x + 1}`)),
     counted("query i (asks)", "query", numbered(L.queries)), counted("key j (is asked)", "key", numbered(L.keyNames)),
     counted("component c", "component", L.components[Math.min(state.head, most.head - 1)].map((c) => `${c + 1}`)),
-    ...(L.whole ? [counted("component d of a", "dim", L.featured.map((d) => `${d + 1}`))] : []));
-  if (active && active.startsWith("choose-") && $(active)) $(active).focus();
-  if (!L.whole) add(
-    $("choices"),
-    [el(
-      "p", { class: "note" },
-      "For this choice the steps from the scores on are kept; for the first sequence after training, all steps, with those components c and d to which the loss is most sensitive."
-    )]
+    ...(L.whole ? [counted("component d of a", "dim", L.featured.map((d) => `${d + 1}`))] : []),
+    el("p", { class: "note" }, "To keep this file small, " + (L.whole ?
+      `${L.components[0].length} of the ${L.key_dim} components c and ${L.featured.length} of the ${L.get("x").shape[1]} components d can be chosen: those to which the loss is most sensitive.` :
+      "the walk begins at the scores here; all steps are kept for the first sequence after training."))
   );
 }
 
@@ -613,7 +612,7 @@ function press(key, shift) {
     ArrowUp: () => turn(shift ? "query" : "key", -1), ArrowDown: () => turn(shift ? "query" : "key", 1),
     "[": () => turn("component", -1), "]": () => turn("component", 1),
     f: () => go(0), b: () => go(steps.findIndex((step) => step.side === "b")), m: () => turn("matrix", 1), w: () => turn("whatif", 1),
-    d: () => { allDigits = !allDigits; show(); }, "?": () => $("keys").showModal(),
+    d: () => turn("digits", 1), "?": () => $("keys").showModal(),
   };
   const action = actions[key.length === 1 ? key.toLowerCase() : key];
   if (action) action();
@@ -631,21 +630,8 @@ function maps() {
     A = tensor(name), G = tensor(name + ".grad");
   const names = report.layers[mapped.layer], asks = t[names.asks], asked = t[names.asked];
   mapped.head = Math.min(mapped.head, A.shape[0] - 1);
-  const pick = (label, key, options) => el(
-    "label", {}, label,
-    el(
-      "select",
-      {
-        id: `map-${key}`,
-        onchange: (event) => {
-          mapped[key] = key === "probe" || key === "head" ? Number(event.target.value) : event.target.value; maps();
-          $(`map-${key}`).focus();
-        }
-      },
-      options.map(([v, text]) => el("option", { value: v, selected: String(v) === String(mapped[key]) }, text))
-    )
-  );
-  const kept = Object.keys(report.snapshots).filter((x) => tensor(`${x}/${mapped.probe}/${mapped.layer}.attn`));
+  const pick = (label, key, options) => select(label, `map-${key}`, options, mapped[key], (v) => { mapped[key] = v; maps(); });
+  const kept = [...new Set(["first", ...Object.keys(report.snapshots)])].filter((x) => tensor(`${x}/${mapped.probe}/${mapped.layer}.attn`));
   $("map-choices").replaceChildren(
     pick("sequence", "probe", report.tokens.map((one, p) => [p, one.text])),
     pick("weights", "snapshot", kept.map((x) => [x, report.snapshots[x]])),
@@ -697,11 +683,15 @@ function enter(query, key) {
   ].map((names) => walks.findIndex((w) => fits(w, names))).find((k) => k >= 0);
   if (k === undefined) return;
   Object.assign(state, { walk: k, head: mapped.head, query, key, step: 0 });
+  place = "walk";
   show();
   go(steps.findIndex((step) => step.key === "prime"));
   $("stepper").focus();
 }
-if (Object.keys(report.layers).length) maps(); else $("maps").append(el("p", {}, "This model has no attention."));
+if ($("grids-help")) {
+  $("grids-help").hidden = false;
+  maps();
+}
 
 // --- small drawings ---
 const cosine = tensor("last/cosine");
@@ -715,8 +705,8 @@ for (const spark of document.querySelectorAll("[data-spark]")) {
     const v = sizes.at(t, measure, p);
     return `${(1 + 118 * t / Math.max(n - 1, 1)).toFixed(1)},${(24 - 22 * Math.min(Math.max((Math.log10(Math.max(v, 1e-300)) - low) / (high - low), 0), 1)).toFixed(1)}`;
   };
-  spark.append(svg(
-    "svg", { viewBox: "0 0 120 26", width: 120, height: 26, role: "img", "aria-label": spark.dataset.label },
+  spark.prepend(svg(
+    "svg", { viewBox: "0 0 120 26", width: 120, height: 26, "aria-hidden": "true" },
     svg("polyline", { class: "curve", points: range(n).map(point).join(" ") })
   ));
 }
@@ -735,7 +725,9 @@ if (start) {
     if (press(event.key, event.shiftKey)) event.preventDefault();
   });
   for (const one of document.querySelectorAll("[data-key]")) one.addEventListener("click", () => press(one.dataset.key, false));
-  addEventListener("hashchange", () => { if (fromHash()) show(); });
-  fromHash();
-  show();
-} else add($("walk"), [el("p", {}, "There is no self-attention to walk through, or its numbers are too many for one page.")]);
+  for (const kind of ["keydown", "click", "change"]) $("stepper").addEventListener(kind, () => { place = "walk"; }, true);
+  const open = () => { fromHash(); show(); };
+  addEventListener("hashchange", open);
+  open();
+  $(place)?.scrollIntoView({ behavior: "instant" });
+}

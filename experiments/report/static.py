@@ -10,15 +10,31 @@ import numpy as np
 from experiments.report.markup import Html, join, number, table, tag
 from experiments.report.pack import unpack
 
-NOTHING = "There is no self-attention to walk through, or its numbers are too many for one page."
+NONE = "There is no self-attention to walk through."
+TOO_MANY = "The numbers of its self-attention are too many to be walked through on one page."
 ALPHA = "<msub><mi>α</mi><mrow><mi>i</mi><mo>,</mo><mi>j</mi></mrow></msub>"
 PRIME = "<msub><mi>α′</mi><mrow><mi>i</mi><mo>,</mo><mi>j</mi></mrow></msub>"
 
 
 def walk(data: Mapping[str, Any]) -> Html:
-    """From a report's data, the tables of the query at which the walk starts."""
+    """From a report's data, the tables of the query at which the walk starts; or why there is no walk."""
     if data["start"] is None:
-        return tag("p", NOTHING)
+        return tag("p", TOO_MANY if data["layers"] else NONE)
+    return tag("noscript", _tables(data))
+
+
+def maps(data: Mapping[str, Any]) -> Html:
+    """What stands above the grids of attention; only the page's script can draw and walk them."""
+    if not data["layers"]:
+        return tag("p", "This model has no attention.")
+    opens = "; Enter (or a double click) opens the walk at that cell" if data["start"] is not None else ""
+    return join(
+        tag("noscript", tag("p", "The grids of attention and its gradient need JavaScript.")),
+        tag("p", f"Arrow keys walk a grid{opens}.", id="grids-help", hidden=""),
+    )
+
+
+def _tables(data: Mapping[str, Any]) -> Html:
     start, own = data["start"], data["walks"][data["start"]["walk"]]
     tokens = data["tokens"][own["probe"]]
     i, h = start["query"], start["head"]
@@ -37,6 +53,7 @@ def walk(data: Mapping[str, Any]) -> Html:
     b, back_b = (get(name)[i, h * width : (h + 1) * width] for name in ("b", "b.grad"))
     who = f"“{tokens[named['asks']][i]}” ({i + 1})"
     root = " / √d" if own["scale"] != 1 else ""
+    biased = own["clip"] is not None
     return join(
         tag(
             "p",
@@ -45,14 +62,16 @@ def walk(data: Mapping[str, Any]) -> Html:
         ),
         tag("h3", "Forward: who is asked, and how much"),
         _formula(f"{ALPHA}<mo>=</mo><msup><mi>q</mi><mi>i</mi></msup><mo>·</mo><msup><mi>k</mi><mi>j</mi></msup>"
-                 + ("<mo>/</mo><msqrt><mi>d</mi></msqrt>" if root else "")),
+                 + ("<mo>/</mo><msqrt><mi>d</mi></msqrt>" if root else "")
+                 + ("<mo>+</mo><msub><mi>p</mi><mrow><mi>j</mi><mo>−</mo><mi>i</mi></mrow></msub>" if biased else "")),
         table(
-            ["key j", f"q · k{root}", "position bias", "α", "e^(α − max)", "α′"],
+            ["key j", f"q · k{root}", *(["position bias p"] if biased else []), "α", "e^(α − max)", "α′"],
             [
-                [keys[j], *map(float, (dots[j], scores[j] - dots[j], scores[j], exponentials[j], attn[j]))]
+                [keys[j], float(dots[j]), *([float(scores[j] - dots[j])] if biased else []),
+                 *map(float, (scores[j], exponentials[j], attn[j]))]
                 for j in range(len(keys))
             ]
-            + [["sum", "", "", "", float(exponentials.sum()), float(attn.sum())]],
+            + [["sum", "", *([""] if biased else []), "", float(exponentials.sum()), float(attn.sum())]],
             f"The scores of {who}, and their softmax",
         ),
         tag("h3", "Forward: b, the values averaged by attention"),

@@ -84,11 +84,10 @@ def _largest(sizes: np.ndarray, count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Trace:
-    """loss; for each label that counts its share in it, the probabilities (labels, classes), and where it stands."""
+    """loss; for each label that counts the logarithms of the probabilities (labels, classes), and where it stands."""
 
     loss: float
-    shares: np.ndarray
-    probabilities: np.ndarray
+    log_probabilities: np.ndarray
     places: np.ndarray
     layers: list[LayerTrace]
 
@@ -119,18 +118,15 @@ def trace(model: nn.Module, weights: Mapping[str, np.ndarray], example: Examples
     with ExitStack() as stack:
         captures = [stack.enter_context(_capturing(model, layer)) for layer in layers]
         logits = example.logits(model, parameters)
-        losses = example.loss(logits, smoothing, "none")
-        count = 1 if example.counted is None else int(example.counted.sum())
-        loss = losses.sum() / count
+        loss = example.loss(logits, smoothing)
         loss.backward()
     for layer, seen in zip(layers, captures):
         _fill(layer, seen, parameters)
         if layer.norm is not None:
             layer.grads["norm"] = _back_through_norm(dict(model.named_modules())[layer.norm], layer, parameters)
-    counted = np.ones(losses.shape, bool) if example.counted is None else example.counted
-    shares: np.ndarray = losses.numpy()[counted] / count
-    probabilities = mg.softmax(logits.detach()).numpy()[counted]
-    return Trace(loss.item(), shares, probabilities, np.argwhere(counted)[:, -1], layers)
+    counted = np.ones(logits.shape[:-1], bool) if example.counted is None else example.counted
+    log_probabilities = mg.log_softmax(logits.detach()).numpy()[counted]
+    return Trace(loss.item(), log_probabilities, np.argwhere(counted)[:, -1], layers)
 
 
 def _layer(model: nn.Module, path: str) -> LayerTrace:

@@ -110,14 +110,14 @@ class Walk:
         answers = self._probes[p].answers[0]
         places = found.places if len(answers) > 1 else np.zeros(1, int)
         truth = self._probes[p].labels.reshape(-1)[places]
-        chosen = found.probabilities.reshape(len(truth), -1)
+        unlikely = -found.log_probabilities
         self.losses[f"{snapshot}/{p}"] = {
             "loss": found.loss,
-            "shares": found.shares.reshape(-1).tolist(),
             "places": places.tolist() if len(answers) > 1 else [-1],
             "right": [answers[place] for place in places],
-            "said": [self.labels[best] for best in chosen.argmax(-1)],
-            "probability": [round(float(row[label]), 6) for row, label in zip(chosen, truth)],
+            "said": [self.labels[best] for best in unlikely.argmin(-1)],
+            "unlikely": [float(row[label]) for row, label in zip(unlikely, truth)],  # -ln p of the right label
+            "mean": unlikely.mean(-1).tolist(),  # -ln p, the mean over all classes: what label smoothing adds
         }
 
     def _arrays(self, layer: trace.LayerTrace, whole: bool, snapshot: str, p: int) -> dict[str, Any]:

@@ -159,6 +159,26 @@ def test_every_query_key_head_and_walk_gives_its_number(report, look):
     assert page.said == []
 
 
+def test_the_loss_follows_from_the_numbers_beside_it_with_and_without_smoothing(report, look, call, tmp_path):
+    named = ("--train", report.path.parents[1] / "train.conllu", "--dim", 8, "--heads", 2, "--hidden", 8, "--epochs", 1)
+    done = call("per-vector", *named, "--label-smoothing", 0, "--out", tmp_path / "hard")
+    assert done.status == 0, done.err
+    for path, smoothing in ((report.path, 0.1), (tmp_path / "hard" / "report.html", 0)):
+        page = look(path, "#step=9")
+        assert page.evaluate(STEP)["key"] == "L"
+        rows = page.evaluate("""() => [...document.querySelectorAll("#operands tbody tr")].map(
+          (row) => [...row.querySelectorAll("data")].map((x) => Number(x.value)))""")
+        assert len(rows) == 4
+        for p, unlikely, *mean, share in rows:
+            assert unlikely == pytest.approx(-np.log(p), abs=1e-12)
+            assert len(mean) == (1 if smoothing else 0)
+            assert share == pytest.approx(((1 - smoothing) * unlikely + smoothing * sum(mean)) / 4, rel=1e-12)
+        for said in (page.locator("#step").inner_text(), page.locator("#run").inner_text()):
+            assert ("label smoothing" in said) == bool(smoothing)
+            assert ("0.1" in said) or not smoothing
+        assert ("ε" in page.locator("#step math").first.text_content()) == bool(smoothing)
+
+
 def test_a_wrong_gradient_is_told(report, look, tmp_path):
     """The check can fail: with another number in the file the page says so."""
     text = report.path.read_text(encoding="utf-8")
@@ -276,6 +296,64 @@ def test_the_state_is_in_the_address(report, look):
         assert page.said == []
 
 
+def test_the_address_leads_to_a_panel_and_keeps_the_walk(report, look):
+    top = "(id) => document.getElementById(id).getBoundingClientRect().top"
+    for panel in ("curves", "gradcheck", "walk"):
+        page = look(report.path, f"#{panel}", reduced_motion="reduce")
+        assert abs(page.evaluate(top, panel)) < 5, panel
+        assert f"at={panel}" in page.evaluate("location.hash")
+    page = look(report.path, "#step=7&query=1", reduced_motion="reduce")
+    assert page.evaluate("scrollY") == 0
+    page.click("[data-key=d]")
+    page.click("nav a[href='#gradcheck']")
+    page.wait_for_function("location.hash.includes('at=gradcheck')")
+    assert abs(page.evaluate(top, "gradcheck")) < 5
+    page = look(report.path, page.evaluate("location.hash"), reduced_motion="reduce")
+    step = page.evaluate(STEP)
+    assert (step["key"], Captured(report.data, step["hash"]).state["query"]) == ("y", 1)
+    assert len(step["value"]) > 12  # all digits
+    assert page.get_attribute("[data-key=d]", "aria-pressed") == "true"
+    assert abs(page.evaluate(top, "gradcheck")) < 5
+    page.focus("#stepper")
+    assert "at=walk" in go(page, "ArrowLeft")["hash"]  # a reader who goes on there is found there again
+    assert page.said == []
+
+
+def test_what_can_be_chosen_is_explained(report, look):
+    page = look(report.path)
+    assert "4 of the 8 components c and 4 of the 16 components d" in page.locator("#choices").inner_text()
+    page.locator("#choose-snapshot").select_option("first")
+    assert "To keep this file small, the walk begins at the scores here" in page.locator("#choices").inner_text()
+
+
+def test_snapshots_stand_in_the_order_of_training(report, look):
+    options = look(report.path).locator("#map-snapshot option").all_inner_texts()
+    assert [text.split("(")[0].strip() for text in options] == [
+        "before training", "after epoch 1", "after epoch 2", "after training"
+    ]  # fmt: skip
+
+
+def test_the_matrix_view_frames_what_it_says(report, look):
+    page = look(report.path, "#step=0&matrix=1")
+    page.focus("#stepper")
+    for number in range(len(FORWARD + BACKWARD)):
+        step = go(page, "ArrowRight" if number else "Home")
+        said = page.locator("#matrix").inner_text() if page.locator("#matrix").count() else ""
+        adds = "whose products add up" in said
+        assert adds == (bool(said) and step["key"] not in ("Σe", "α′", "S", "∂α", "Σ∂α", "∂a")), step["key"]
+
+
+def test_the_diagram_lights_the_number_of_the_step(report, look):
+    page = look(report.path)
+    lit = {}
+    page.focus("#stepper")
+    for number in range(len(FORWARD + BACKWARD)):
+        key = go(page, "ArrowRight" if number else "Home")["key"]
+        lit[key] = page.locator("#diagram .node.on").text_content()
+    assert (lit["q"], lit["∂a"], lit["∂x"]) == ("q", "∂a", "∂x")
+    assert look(report.path, "#walk=4").locator("#diagram .node").count() == 9  # no vector before the norm is kept
+
+
 def test_a_grid_is_walked_by_arrows_and_enter_opens_the_walk(report, look):
     page = look(report.path)
     grid = page.locator("#grids table").first
@@ -361,6 +439,11 @@ def test_without_javascript_the_walk_stands_there_as_tables(report, look):
     width = unpacked(report.data["tensors"][here + "v"]).shape[2]
     b = unpacked(report.data["tensors"][here + "b"])[start["query"]][start["head"] * width :][:width]
     assert all(f"{value:.4g}".split("e")[0].replace("-", "−") in walk for value in b)
+    assert "position bias p" in walk
+    assert "p" in page.locator("#walk math").first.text_content()  # the formula adds what the table does
+    assert "need JavaScript" in page.locator("#maps").inner_text()
+    assert "Arrow keys" not in page.locator("#maps").inner_text()
+    assert all(" → " in text for text in page.locator("[data-spark]").all_inner_texts())
     for panel in ("run", "curves", "health", "samples", "attribution", "gradcheck", "graph", "data-panel"):
         assert len(page.locator(f"#{panel}").inner_text()) > 100, panel
     assert page.said == []
@@ -459,6 +542,17 @@ def test_all_text_has_contrast(scheme, report, look):
     assert page.evaluate(CONTRASTS)[0][0] < 2  # what is pale is seen
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_buttons_that_do_nothing_can_be_read(scheme, report, look):
+    page = look(report.path, **SCHEMES[scheme])
+    page.focus("#stepper")
+    for key in ("Home", "End"):
+        go(page, key)
+        found = [row for row in page.evaluate(CONTRASTS) if row[1] == "BUTTON"]
+        assert any("next" in said for _, _, said in found)
+        assert found[0][0] >= 4.5, found[:3]
+
+
 def test_it_speaks_to_those_who_do_not_see_it(report, look):
     page = look(report.path)
     everything(page)
@@ -508,7 +602,9 @@ def test_too_many_numbers_for_a_page_leave_out_what_is_least_needed(tagged, look
         data = data_in(copy / "report.html")
         sizes[name] = len(data["walks"]), sum(one["whole"] for one in data["walks"])
         said = page.locator("#walk").inner_text()
-        assert ("or its numbers are too many for one page" in said) == (name == "none")
+        assert ("too many to be walked through on one page" in said) == (name == "none")
+        assert "There is no self-attention" not in said
+        assert ("Enter (or a double click) opens" in page.locator("#maps").inner_text()) == (name != "none")
         assert page.locator("#grids table").count() == 3
         assert page.said == []
     assert sizes["all"] == (8, 2)  # two layers before and after training, and of two more sequences
@@ -521,7 +617,10 @@ def test_a_model_without_attention_says_so(tagged, look, call, tmp_path, monkeyp
     named = ("--train", tagged.parent / "train.conllu", "--dim", 8, "--hidden", 8, "--epochs", 1, "--model", "fc")
     assert call("per-vector", *named, "--out", tmp_path / "run").status == 0
     page = look(tmp_path / "run" / "report.html")
-    assert "There is no self-attention to walk through" in page.locator("#walk").inner_text()
-    assert "This model has no attention." in page.locator("#maps").inner_text()
+    walk, maps = page.locator("#walk").inner_text(), page.locator("#maps").inner_text()
+    assert "There is no self-attention to walk through" in walk
+    assert "too many" not in walk
+    assert "This model has no attention." in maps
+    assert "Arrow keys" not in maps
     assert "The model has no attention to compare with." in page.locator("#attribution").inner_text()
     assert page.said == []

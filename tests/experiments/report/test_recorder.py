@@ -121,7 +121,9 @@ def test_the_batches_are_like_the_data_not_like_their_beginning():
         assert found.keys == examples.batch(task, split).keys
         assert len(set(map(tuple, found.keys))) == len(found.keys) == examples.BATCH
         lengths = [len(pair.source) for pair in splits[split]]
-        assert np.mean([len(words) for words in found.keys[:16]]) == pytest.approx(np.mean(lengths), abs=np.std(lengths))
+        assert np.mean([len(words) for words in found.keys[:16]]) == pytest.approx(
+            np.mean(lengths), abs=np.std(lengths)
+        )
         assert {tuple(words) for words in found.keys} <= {pair.source for pair in splits[split]}
 
 

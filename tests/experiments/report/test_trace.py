@@ -177,8 +177,7 @@ def test_loss_and_probabilities_are_the_models():
     target[np.arange(N), example.labels[0]] += 1 - SMOOTHING
     losses = -(target * logp).sum(-1)[: N - 1]
     assert found.loss == pytest.approx(losses.mean(), rel=1e-12)
-    np.testing.assert_allclose(found.shares, losses / (N - 1), rtol=1e-12)
-    np.testing.assert_allclose(found.probabilities, np.exp(logp)[: N - 1], rtol=1e-12)
+    np.testing.assert_allclose(found.log_probabilities, logp[: N - 1], rtol=1e-12)
     assert found.places.tolist() == [0, 1, 2]
 
 
@@ -196,7 +195,7 @@ def test_one_label_for_the_whole():
     valid = {"valid": np.ones((1, N), bool)}
     example = Examples([frames], valid, np.array([2]), None, names(N), names(N), [["c"]])
     found = traced(model, model.state_dict(), example)
-    assert found.shares.shape == (1,)
+    assert found.log_probabilities.shape == (1, LABELS)
     layer = found.layers[0]
     gaps = trace.check(trace.Differences(model, model.state_dict(), example, SMOOTHING, layer), layer)
     assert trace.largest_gap(layer, gaps) < 1e-8
