@@ -13,13 +13,13 @@ import numpy as np
 
 from experiments.report import measures, panels, static
 from experiments.report.examples import Examples
+from experiments.report.markup import join
 from experiments.report.pack import Tensors, unpack
-from experiments.report.recorder import INITIAL, MEASURES, RECORDING, SCORES
+from experiments.report.recorder import INITIAL, MEASURES, RECORDING
 from experiments.report.walk import Walk
 from experiments.runs import Run
 from experiments.settings import Settings, UsageError
 from minigrad import nn, saving
-from minigrad.check.result import InputResult
 
 SCHEMA = "minigrad.report/1"
 NAME = "report.html"
@@ -68,7 +68,9 @@ class Report:
             for p, example in enumerate(self.examples)
         ]
         loss = measures.DoubleLoss(self.model, last, self.examples[0], self.smoothing)
-        self.checked, self.curve = measures.check(loss), measures.step_curve(loss)
+        self.checked = measures.check(loss)
+        self.curves = panels.curves(self.history, self.recorded["scores"], self.score)
+        self.step_curve = panels.step_curve(measures.step_curve(loss))
         self.graph = measures.graph(self.model, last, self.examples[0], self.smoothing)
         self._keep_small()
 
@@ -113,7 +115,6 @@ class Report:
             "claims": self._claims(),
             "snapshots": {"first": "before training", **epochs, "last": kept},
             "history": self.history,
-            "scores": {"names": SCORES, "epochs": self.recorded["scores"]},
             "steps": self.recorded["steps"],
             "broken": self.recorded["broken"],
             "parameters": list(self.weights["last"]),
@@ -125,6 +126,7 @@ class Report:
             "attribution": [_attribution(one) for one in self.attributions],
             "gradcheck": [_checked(one) for one in self.checked],
             "graph": self.graph.by_module(1).to_json(),
+            "figures": [chart.to_json() for chart in (*self.curves, self.step_curve)],
             "tensors": self.tensors.packed,
         }
 
@@ -152,7 +154,7 @@ class Report:
             "heading": escape(f"{layers[0].upper()}{layers[1:]}"),
             "lead": escape(f"{summary[split]}." if split else ""),
             "card": card,
-            "curves": panels.curves(self.history, self.recorded["scores"], self.score),
+            "curves": join(chart.html() for chart in self.curves),
             "walk": static.walk(self.data),
             "maps": static.maps(self.data),
             "health": panels.health(
@@ -160,7 +162,7 @@ class Report:
             ),
             "samples": panels.samples(self.samples),
             "attribution": panels.attributions(self.attributions),
-            "gradcheck": panels.gradcheck(self.checked, self.curve),
+            "gradcheck": panels.gradcheck(self.checked, self.step_curve),
             "graph": panels.graph(self.graph, measures.last_layer(self.model)),
             "reproduce": panels.reproduce(self.said),
             "data": as_json(self.data),
@@ -198,8 +200,9 @@ def _attribution(found: measures.Attribution) -> dict[str, Any]:
     return {**vars(found), "methods": {name: _short(values) for name, values in found.methods.items()}}
 
 
-def _checked(found: InputResult) -> dict[str, Any]:
-    return {"name": found.name, "analytic": _short(found.analytic), "numeric": _short(found.numeric)}
+def _checked(found: measures.Checked) -> dict[str, Any]:
+    numbers = {"analytic": _short(found.analytic), "numeric": _short(found.numeric)}
+    return {"name": found.name, "indices": found.indices, **numbers}
 
 
 def _short(array: np.ndarray) -> list[float]:

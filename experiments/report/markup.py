@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -91,51 +92,72 @@ def more(summary: str, *inside: Any) -> Html:
 # --- charts ------------------------------------------------------------------------------------------------------
 
 
-def chart(
-    title: str,
-    x: tuple[str, Sequence[float]],
-    y: str,
-    curves: Sequence[tuple[str, Sequence[float | None]]],
-    *,
-    log_x: bool = False,
-    log_y: bool = False,
-) -> Html:
-    """Curves over one axis, both axes named in words, with the numbers in a table to be unfolded."""
-    across, up = (
-        _Axis(x[1], LEFT, WIDTH - RIGHT, log_x),
-        _Axis([v for _, values in curves for v in values], HEIGHT - BOTTOM, TOP, log_y),
-    )
-    lines = [
-        tag("polyline", points=_points(across, up, x[1], values), class_=f"curve {style}".strip())
-        for (_, values), style in zip(curves, STYLES)
-    ]
-    label = f"{title}: {y} by {x[0]}. The numbers are in the table below."
-    drawing = tag(
-        "svg",
-        _frame(across, up),
-        tag("text", x[0], x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle", class_="soft"),
-        tag("text", y, transform=f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)", text_anchor="middle",
-            class_="soft"),
-        lines,
-        viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label,
-    )  # fmt: skip
-    rows = [[number(float(v)), *[c[1][i] for c in curves]] for i, v in enumerate(x[1])]
-    return tag(
-        "figure",
-        tag("h3", title),
-        drawing,
-        _legend([name for name, _ in curves]) if len(curves) > 1 else None,
-        more("The numbers", table([x[0], *[name for name, _ in curves]], rows, title)),
-    )
+@dataclass(frozen=True)
+class Chart:
+    """Curves over one axis, both axes named in words, with the numbers in a table to be unfolded.
+
+    x: what it is called, and the values; curves: each its name and values; styles: of each, one of STYLES; log: whether
+    both axes are logarithmic.
+    """
+
+    title: str
+    x: tuple[str, Sequence[float]]
+    y: str
+    curves: Sequence[tuple[str, Sequence[float | None]]]
+    styles: Sequence[str] = STYLES
+    log: bool = False
+
+    @property
+    def alt(self) -> str:
+        return f"{self.title}: {self.y} by {self.x[0]}."
+
+    def table(self) -> list[list[Any]]:
+        """The numbers, the names of the columns first."""
+        name, values = self.x
+        rows = [[v, *(ys[i] for _, ys in self.curves)] for i, v in enumerate(values)]
+        return [[name, *(curve for curve, _ in self.curves)], *rows]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"title": self.title, "alt": self.alt, "table": self.table()}
+
+    def html(self) -> Html:
+        head, *rows = self.table()
+        told = [[number(float(row[0])), *row[1:]] for row in rows]
+        return tag(
+            "figure",
+            tag("h3", self.title),
+            self._drawn(),
+            _legend([name for name, _ in self.curves], self.styles) if len(self.curves) > 1 else None,
+            more("The numbers", table(head, told, self.title)),
+        )
+
+    def _drawn(self) -> Html:
+        (name, values), log = self.x, self.log
+        across = _Axis(values, LEFT, WIDTH - RIGHT, log)
+        up = _Axis([v for _, ys in self.curves for v in ys], HEIGHT - BOTTOM, TOP, log)
+        lines = [
+            tag("polyline", points=_points(across, up, values, ys), class_=f"curve {style}".strip())
+            for (_, ys), style in zip(self.curves, self.styles)
+        ]
+        return tag(
+            "svg",
+            _frame(across, up),
+            tag("text", name, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle", class_="soft"),
+            tag("text", self.y, transform=f"translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)",
+                text_anchor="middle", class_="soft"),
+            lines,
+            viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img",
+            aria_label=f"{self.alt} The numbers are in the table below.",
+        )  # fmt: skip
 
 
-def _legend(names: Sequence[str]) -> Html:
+def _legend(names: Sequence[str], styles: Sequence[str]) -> Html:
     def sample(style: str) -> Html:
         line = tag("line", x1=0, y1=5, x2=30, y2=5, class_=f"curve {style}".strip())
         return tag("svg", line, viewBox="0 0 30 10", width=30, height=10, style="display:inline;width:30px")
 
     return tag(
-        "p", [tag("span", sample(style), f" {name}") for name, style in zip(names, STYLES)], class_="note legend"
+        "p", [tag("span", sample(style), f" {name}") for name, style in zip(names, styles)], class_="note legend"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import minigrad as mg
 from experiments.report.examples import Examples
 from experiments.report.trace import doubled
 from minigrad import nn, study
-from minigrad.check.result import InputResult
 from minigrad.nn.module import lent
 from minigrad.study.graphs import Graph
 from minigrad.tensor import Tensor, wrap
@@ -154,14 +153,36 @@ class DoubleLoss:
             return self._example.loss(logits, self._smoothing)
 
 
-def check(loss: DoubleLoss) -> list[InputResult]:
+@dataclass(frozen=True)
+class Checked:
+    """Some elements of one parameter's gradient, by their indices: from backward, and from differences of the loss."""
+
+    name: str
+    indices: list[tuple[int, ...]]
+    analytic: np.ndarray
+    numeric: np.ndarray
+    wrong: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """How far the two are apart, relative to the parameter's largest gradient: that is how gradcheck judges.
+
+        (Where all its gradients are 0, as it is.)
+        """
+        largest = float(np.abs(self.analytic).max(initial=0.0, where=np.isfinite(self.analytic))) or 1.0
+        error: np.ndarray = np.abs(self.analytic - self.numeric) / largest
+        return np.where(np.isfinite(error), error, np.inf)
+
+
+def check(loss: DoubleLoss) -> list[Checked]:
     """gradcheck by some elements of every parameter, from the largest of its gradients to the smallest."""
     gradient = mg.grad(loss)(loss.weights)
     found = []
     for name, g in list(gradient.items())[:MOST_CHECKED]:
         places = _spread(g)
         result = mg.gradcheck(_of_elements(loss, name, places), _chosen(loss, name, places), raise_exception=False)
-        found += [replace(one, name=name) for one in result.inputs]
+        indices = [tuple(map(int, np.unravel_index(place, g.shape))) for place in places]
+        found += [Checked(name, indices, one.analytic, one.numeric, one.wrong) for one in result.inputs]
     return found
 
 
@@ -186,7 +207,7 @@ def _spread(gradient: np.ndarray) -> np.ndarray:
 
 
 def step_curve(loss: DoubleLoss) -> np.ndarray:
-    """The relative error of the central difference along one random direction, for each of STEPS."""
+    """The error of the central difference along one random direction, by the slope there, for each of STEPS."""
     rng = np.random.default_rng(0)
     gradient = mg.grad(loss)(loss.weights)
     direction = {

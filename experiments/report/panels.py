@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from experiments.report.markup import Html, bars, chart, facts, join, more, number, table, tag
-from experiments.report.measures import STEPS, Attribution, Samples
+from experiments.report.markup import STYLES, Chart, Html, bars, facts, join, more, number, table, tag
+from experiments.report.measures import STEPS, Attribution, Checked, Samples
 from experiments.report.recorder import MEASURES, SCORES
-from minigrad.check.result import InputResult
 from minigrad.study import export
 from minigrad.study.graphs import Graph
 from minigrad.study.parts import GraphNode
@@ -64,7 +64,7 @@ def run_card(
 def _claims(claims: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         [
-            claim["claim"],
+            _code(claim["claim"]),
             float(claim["value"]) if isinstance(claim["value"], (int, float)) else claim["value"],
             claim["threshold"],
             tag("span", "PASS" if claim["passed"] else "FAIL", class_="good" if claim["passed"] else "bad"),
@@ -75,10 +75,18 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Html:
     return table(["claim", "measured", "must be", "verdict", "source"], rows, "", class_="wrap")
 
 
+def _code(text: str) -> Html:
+    """What stands between backticks as code."""
+    return join(tag("code", piece) if i % 2 else piece for i, piece in enumerate(re.split(r"`([^`]*)`", text)))
+
+
 # --- 1. curves ---------------------------------------------------------------------------------------------------
 
 
-def curves(history: Sequence[Mapping[str, Any]], scores: Sequence[Sequence[float]], score: str) -> Html:
+TRAINING, BATCH, HELD_OUT, ALL_HELD_OUT = STYLES  # what a curve is of, by its colour and dashes in every chart
+
+
+def curves(history: Sequence[Mapping[str, Any]], scores: Sequence[Sequence[float]], score: str) -> list[Chart]:
     """Loss, score and learning rate by epoch."""
     epochs = [float(row["epoch"]) for row in history]
     kept = dict(zip(SCORES, zip(*scores))) if scores else dict.fromkeys(SCORES, ())
@@ -88,19 +96,20 @@ def curves(history: Sequence[Mapping[str, Any]], scores: Sequence[Sequence[float
         ("held out, one batch", list(kept["held-out loss"])),
     ]
     marks: list[tuple[str, list[Any]]] = [
-        ("training, one batch", list(kept["training accuracy"])),
-        ("held out, one batch", list(kept["held-out accuracy"])),
+        ("labels, training, one batch", list(kept["training accuracy"])),
+        ("labels, held out, one batch", list(kept["held-out accuracy"])),
     ]
     name = score.replace("_", " ")
     if any(row.get(score) is not None for row in history):
-        marks.append((f"{name} on dev", [row.get(score) for row in history]))
+        of = "whole sequences" if score == "exact_match" else "labels"
+        marks.append((f"{of}, all of dev ({name})", [row.get(score) for row in history]))
     rates = [("learning rate", [row["lr"] for row in history])]
     axis = ("epoch", epochs)
-    return join(
-        chart("Loss", axis, "mean loss of a label", losses),
-        chart("Score", axis, "share of labels that are right", marks),
-        chart("Learning rate", axis, "learning rate", rates),
-    )
+    return [
+        Chart("Loss", axis, "mean loss of a label", losses, (TRAINING, BATCH, HELD_OUT)),
+        Chart("Score", axis, "share that is right", marks, (BATCH, HELD_OUT, ALL_HELD_OUT)),
+        Chart("Learning rate", axis, "learning rate", rates),
+    ]
 
 
 # --- 4. gradient health ------------------------------------------------------------------------------------------
@@ -145,8 +154,9 @@ def health(
             "p",
             f"Measured at {len(steps)} steps from the first to step {steps[-1] + 1}, time from left to right; before "
             "clipping; below stand the first number and the last. Update / weight is the norm of a step's change over "
-            "that of the parameter: about 1e−3 is usual. The histograms show log10 of the size of every element of the gradient of one held-out batch, from 1e−10 "
-            "on the left to 1e2 on the right, a bar for each power of ten; elements that are 0 are left out.",
+            "that of the parameter: about 1e−3 is usual. The histograms show log10 of the size of every element of the "
+            "gradient of one held-out batch, from 1e−10 on the left to 1e2 on the right, a bar for each power of ten; "
+            "elements that are 0 are left out.",
         ),
         tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label="Gradient health by parameter"),
     )
@@ -204,11 +214,18 @@ def samples(found: Samples | None) -> Html:
         tag("h3", "The cosine between each two of them, in the order of the table"),
         tag(
             "p",
-            "Blue is positive, orange negative, the deeper the larger; rows and columns are examples.",
+            "Rows and columns are examples; each agrees with itself, and has a cosine of 1. −1 ",
+            tag("span", [_shade(x) for x in (-1, -0.5, -0.1, 0.1, 0.5, 1)], class_="map"),
+            " 1",
             class_="note",
         ),
         tag("div", tag("noscript", tag("p", "The matrix of cosines needs JavaScript.")), id="cosine"),
     )
+
+
+def _shade(x: float) -> Html:
+    """A square as the matrix of cosines has it for x."""
+    return tag("i", style=f"background:var(--{'plus' if x > 0 else 'minus'});opacity:{abs(x)}")
 
 
 # --- 6. attribution ----------------------------------------------------------------------------------------------
@@ -253,71 +270,67 @@ def _strip(names: Sequence[str], values: np.ndarray) -> Html:
     items = []
     for name, value in zip(names, values):
         share = round(90 * abs(float(value)) / largest)
-        colour = "plus" if value >= 0 else "minus"
-        style = f"background:color-mix(in srgb,var(--{colour}) {share}%,transparent)"
-        items.append(tag("li", name, tag("small", number(float(f"{value:.3g}"))), style=style))
+        told = tag("small", number(float(f"{value:.3g}")))
+        items.append(tag("li", name, told, class_=None if value >= 0 else "minus", style=f"--p:{share}%"))
     return tag("ol", items, class_="tokens")
 
 
 # --- 7. the gradient check ---------------------------------------------------------------------------------------
 
 
-def gradcheck(found: Sequence[InputResult], curve: np.ndarray) -> Html:
-    checked = sum(int(one.probed.sum()) for one in found)
+def step_curve(curve: np.ndarray) -> Chart:
+    steps = [float(h) for h in STEPS]
+    errors = [("error", [float(e) for e in curve])]
+    return Chart(
+        "The error of a difference by its step",
+        ("step h, log axis", steps),
+        "error by slope, log axis",
+        errors,
+        log=True,
+    )
+
+
+def gradcheck(found: Sequence[Checked], curve: Chart) -> Html:
+    checked = sum(one.wrong.size for one in found)
     wrong = sum(int(one.wrong.sum()) for one in found)
     rows = []
     for one in found:
-        errors = np.nan_to_num(one.error).reshape(-1)
-        relative = errors / np.maximum(np.abs(one.numeric).reshape(-1), 1e-12)
-        label = "relative errors " + ", ".join(f"{e:.0e}" for e in relative)
-        drawing = tag("span", [_square(float(e)) for e in relative], class_="map", role="img", aria_label=label)
+        label = ", ".join(f"{index}: {e:.0e}" for index, e in zip(map(_place, one.indices), one.error))
+        drawing = tag("span", [_square(float(e)) for e in one.error], class_="map", role="img", aria_label=label)
         verdict = tag("span", "differs", class_="bad") if one.wrong.any() else tag("span", "agrees", class_="good")
-        rows.append([tag("code", one.name), drawing, float(errors.max(initial=0)), verdict])
-    worst = sorted(
-        (-float(e), one.name, i) for one in found for i, e in enumerate(np.nan_to_num(one.error).reshape(-1))
-    )[:10]
-    by_name = {one.name: one for one in found}
+        rows.append([tag("code", one.name), drawing, float(one.error.max()), verdict])
     elements = [
-        [
-            tag("code", name),
-            str(i + 1),
-            float(by_name[name].analytic.reshape(-1)[i]),
-            float(by_name[name].numeric.reshape(-1)[i]),
-            -error,
-        ]
-        for error, name, i in worst
+        [tag("code", one.name), _place(index), float(analytic), float(numeric), float(error)]
+        for one in found
+        for index, analytic, numeric, error in zip(one.indices, one.analytic, one.numeric, one.error)
     ]
+    worst = sorted(elements, key=lambda row: -row[-1])[:10]
     all_agree = "All agree." if not wrong else f"{wrong} differ."
     return join(
         tag(
             "p",
             f"{checked} elements, in each parameter from the largest of its gradients to the smallest, were compared "
-            f"with differences of the loss in float64. {all_agree} ",
+            f"with differences of the loss in float64. {all_agree} Errors are relative to the largest gradient of the "
+            "parameter, for that is how the check judges them.",
         ),
-        tag("h3", "Error map: a square for each element, the deeper the larger its relative error"),
+        tag("h3", "Error map: a square for each element, the deeper the larger its error"),
         table(["parameter", "elements", "largest error", "verdict"], rows),
-        tag("p", "From pale to deep: relative errors from 1e−12 or less to 1 or more.", class_="note"),
+        tag("p", "From pale to deep: errors from 1e−12 or less to 1 or more, on a log scale.", class_="note"),
         tag("h3", "The ten worst elements"),
-        table(["parameter", "element", "backward", "differences", "error"], elements),
-        tag(
-            "div",
-            chart(
-                "The error of a difference by its step",
-                ("step h, log axis", [float(h) for h in STEPS]),
-                "relative error, log axis",
-                [("error", [float(e) for e in curve])],
-                log_x=True,
-                log_y=True,
-            ),
-            class_="figures",
-        ),
+        table(["parameter", "index", "backward", "differences", "error"], worst),
+        tag("div", curve.html(), class_="figures"),
         tag(
             "p",
-            "Too large a step sees the loss's curvature (and, further, the kinks of ReLU); too small a one sees only "
-            "rounding. The gradient is not to blame for either side of the valley.",
+            "Here all parameters move together along one random direction, and the error is relative to the slope of "
+            "the loss along it. Too large a step sees the loss's curvature (and, further, the kinks of ReLU); too "
+            "small a one sees only rounding. The gradient is not to blame for either side of the valley.",
             class_="note",
         ),
     )
+
+
+def _place(index: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, index))}]"
 
 
 def _square(relative: float) -> Html:
@@ -353,8 +366,17 @@ def _branch(found: Graph, path: str) -> Html:
     below = [name for name in found.modules if name and name.rpartition(".")[0] == path]
     below += [name for name in found.modules if _skips_a_list(name, path, found.modules)]
     items = [tag("li", _leaf(node)) for node in nodes]
-    items += [tag("li", more(f"{name}: {found.modules[name]}", _branch(found, name))) for name in dict.fromkeys(below)]
+    items += [
+        tag("li", more(f"{name}: {found.modules[name]}", _branch(found, name)))
+        for name in dict.fromkeys(below)
+        if _did_something(found, name)
+    ]
     return tag("ul", items)
+
+
+def _did_something(found: Graph, path: str) -> bool:
+    """Dropout, say, does nothing when it is not trained."""
+    return any(f"{_module_of(node)}.".startswith(f"{path}.") for node in found.nodes)
 
 
 def _module_of(node: GraphNode) -> str:
@@ -373,7 +395,7 @@ def _leaf(node: GraphNode) -> Html:
     title = (
         node.name.rpartition(".")[2] if node.kind == "parameter" else f"{node.op or node.kind} {node.detail}".strip()
     )
-    return join(tag("code", title), " ", tag("span", "; ".join(text for text in said if text), class_="note"))
+    return join(tag("code", title), " ", tag("small", "; ".join(text for text in said if text)))
 
 
 # --- 9. the data -------------------------------------------------------------------------------------------------

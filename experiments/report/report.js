@@ -12,7 +12,7 @@ const make = (ns) => (tag, attributes = {}, ...kids) => {
   }
   return add(node, kids);
 };
-const el = make(), svg = make("http://www.w3.org/2000/svg");
+const el = make(), svg = make("http://www.w3.org/2000/svg"), note = (...kids) => el("p", { class: "note" }, ...kids);
 const range = (n) => Array.from({ length: n }, (_, i) => i);
 const sum = (xs) => xs.reduce((a, b) => a + b, 0);
 
@@ -411,14 +411,10 @@ function diagram(step, hasOutput, hasNorm) {
     svg("text", { x, y: y + 5, "text-anchor": "middle" }, (back ? "∂" : "") + (name === "y" && !hasOutput ? "x′" : name))
   ));
   return svg("svg", { viewBox: hasNorm ? "-68 0 524 132" : "0 0 456 132", role: "img", "aria-label": `Where this step stands: at ${step.node}, ${back ? "going backward from the loss" : "going forward"}. The order is ${hasNorm ? "x before its norm; " : ""}a; q, k and v; alpha; alpha prime; b; the output; the loss.` },
-    svg(
-      "defs", {},
-      svg(
-        "marker",
-        { id: "arrow", viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 7, markerHeight: 7, orient: "auto" },
-        svg("path", { d: "M0 0L10 5L0 10z" })
-      )
-    ),
+    svg("defs", {}, svg(
+      "marker", { id: "arrow", viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 7, markerHeight: 7, orient: "auto" },
+      svg("path", { d: "M0 0L10 5L0 10z" })
+    )),
     wires, nodes);
 }
 
@@ -475,11 +471,11 @@ function picture(matrix) {
 }
 function matrixView(step) {
   const view = step.matrix;
-  if (!view) return el("p", { class: "note" }, "This step has no matrix form of its own.");
+  if (!view) return note("This step has no matrix form of its own.");
   return el(
     "div", { id: "matrix" }, el("h4", {}, "The same number inside the whole, one column a vector as in the lecture"),
     math(view.formula, true), el("div", { class: "matrices" }, view.all.map(picture)),
-    el("p", { class: "note" }, `Blue is positive, orange is negative, the deeper the larger. ${view.note || "The query's column is framed."}`)
+    note(`Blue is positive, orange is negative, the deeper the larger. ${view.note || "The query's column is framed."}`)
   );
 }
 
@@ -493,7 +489,7 @@ function whatIf(L, s) {
   };
   const [a, p] = weights(root), [b, q] = weights(1);
   const entropy = (w) => sum(w.filter((x) => x > 0).map((x) => -x * Math.log(x)));
-  return el("div", { id: "whatif" }, el("h4", {}, "What if: with and without the division by √d"), el("p", { class: "note" }, `Recomputed on this page from q and k; not minigrad's numbers. The model was trained ${L.scale === 1 ? "without" : "with"} the division.`),
+  return el("div", { id: "whatif" }, el("h4", {}, "What if: with and without the division by √d"), note(`Recomputed on this page from q and k; not minigrad's numbers. The model was trained ${L.scale === 1 ? "without" : "with"} the division.`),
     sheet(
       "What if", ["key j", "α with / √d", "α′ with", "α without", "α′ without"],
       range(L.m).map((j) => [`“${L.keyNames[j]}” (${j + 1})`, a[j], p[j], b[j], q[j], j === s.key])
@@ -503,10 +499,7 @@ function whatIf(L, s) {
 
 function checkMe(step) {
   if (step.side !== "b") return null;
-  if (step.check === null) return el(
-    "p", { class: "note" },
-    step.kept ? "Differences of the loss are kept for the first sequence, after training." : "No difference of its own: its parts have been checked."
-  );
+  if (step.check === null) return note(step.kept ? "Differences of the loss are kept for the first sequence, after training." : "No difference of its own: its parts have been checked.");
   const error = Math.abs(step.check - step.value);
   return el("div", { class: "check", id: "check" }, el("strong", {}, "Check me."), `${step.moved || "Move this very number by a little h both ways"}, run the rest of the network in float64, and look at the loss: `, math(row(frac(row(mi("L"), mo("("), mo("+"), mi("h"), mo(")"), mo("−"), mi("L"), mo("("), mo("−"), mi("h"), mo(")")), row(mn(2), mi("h"))), mo("="))), " ",
     el("span", { id: "difference" }, num(step.check)), `; minigrad's gradient is `, num(step.value),
@@ -599,7 +592,7 @@ function choices(L) {
     counted("query i (asks)", "query", numbered(L.queries)), counted("key j (is asked)", "key", numbered(L.keyNames)),
     counted("component c", "component", L.components[Math.min(state.head, most.head - 1)].map((c) => `${c + 1}`)),
     ...(L.whole ? [counted("component d of a", "dim", L.featured.map((d) => `${d + 1}`))] : []),
-    el("p", { class: "note" }, "To keep this file small, " + (L.whole ?
+    note("To keep this file small, " + (L.whole ?
       `${L.components[0].length} of the ${L.key_dim} components c and ${L.featured.length} of the ${L.get("x").shape[1]} components d can be chosen: those to which the loss is most sensitive.` :
       "the walk begins at the scores here; all steps are kept for the first sequence after training."))
   );
@@ -648,12 +641,12 @@ function maps() {
         "td",
         {
           tabindex: i || j ? -1 : 0, "data-at": `${i},${j}`, "aria-label": `${asks[i]} asks ${asked[j]}: ${text(v)}`,
-          style: `background:color-mix(in srgb,var(--${v < 0 ? "minus" : "plus"}) ${share}%,transparent)`
+          class: v < 0 && "minus", style: `--p:${share}%`
         },
         (v / 10 ** power).toFixed(k ? 1 : 2).replace(/^-(0\.?0*)$/, "$1").replace("-", "−")
       );
     };
-    return el("figure", {}, el("h3", { id: `map-${k}` }, title + (power ? `, in units of 1e${power}`.replace("-", "−") : "")), k && !G ? el("p", { class: "note" }, "Gradients are kept before and after training.") :
+    return el("figure", {}, el("h3", { id: `map-${k}` }, title + (power ? `, in units of 1e${power}`.replace("-", "−") : "")), k && !G ? note("Gradients are kept before and after training.") :
       el("div", { class: "scroll narrow" }, el("table", { class: "grid", role: "grid", "aria-labelledby": `map-${k}` }, el("thead", {}, el("tr", {}, el("th", {}, "query (asks) ↓"), el("th", { colspan: asked.length }, "key (is asked) →")), el("tr", {}, el("th", {}), asked.map((x) => el("th", { scope: "col" }, x)))),
         el("tbody", {}, asks.map((x, i) => el("tr", {}, el("th", { scope: "row" }, x), asked.map((_, j) => cell(i, j))))))));
   };

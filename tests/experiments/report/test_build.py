@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.report import build, pack, panels
+from experiments.report import build, measures, pack, panels
 from experiments.report.examples import Examples
-from experiments.report.markup import Html, chart, join, number, table, tag
+from experiments.report.markup import Chart, Html, join, number, table, tag
 from minigrad import saving
 
 from .conftest import HOSTILE, data_in, unpacked
@@ -56,7 +56,7 @@ def test_a_claims_run_stands_on_the_run_card(tagged, tmp_path, call):
     (tmp_path / "claims").mkdir()
     row = {
         "name": "saw",
-        "claim": "a <claim>",
+        "claim": "a <claim> of `saw`",
         "source": "somebody",
         "value": 2.5,
         "threshold": "<= 1",
@@ -66,7 +66,7 @@ def test_a_claims_run_stands_on_the_run_card(tagged, tmp_path, call):
     assert call("report", copy, "--claims", tmp_path / "claims").status == 0
     assert data_in(copy / "report.html")["claims"][-1] == row
     text = (copy / "report.html").read_text()
-    assert "a &lt;claim&gt;" in text
+    assert "a &lt;claim&gt; of <code>saw</code>" in text
     assert '<span class="bad">FAIL</span>' in text
     before = (copy / "report.html").read_bytes()
     assert call("report", copy).status == 0  # it is one of the run's files now
@@ -105,7 +105,7 @@ class TestRefused:
 def test_the_data_are_of_the_schema(report):
     data = report.data
     assert data["schema"] == "minigrad.report/1"
-    assert {"run", "tokens", "claims", "tensors", "snapshots", "history", "gradcheck", "graph"} <= set(data)
+    assert {"run", "tokens", "claims", "tensors", "snapshots", "history", "gradcheck", "graph", "figures"} <= set(data)
     assert data["tokens"][0]["queries"] == ["(begin)", "I", "saw", "a", "saw", "(end)"]
     assert data["tokens"][0]["answers"] == ["", "PRON", "VERB", "DET", "NOUN", ""]
     assert len(data["tokens"]) == 3
@@ -175,6 +175,82 @@ def test_tensors_come_back():
         tensors.add("e", arrays["a"], ["axis"])
 
 
+def test_the_figures_are_data_too(report):
+    figures = {figure["title"]: figure for figure in report.data["figures"]}
+    assert list(figures) == ["Loss", "Score", "Learning rate", "The error of a difference by its step"]
+    text = report.path.read_text(encoding="utf-8")
+    for figure in figures.values():
+        assert figure["alt"].startswith(f"{figure['title']}: ")
+        assert f'aria-label="{figure["alt"]}' in text
+        head, *rows = figure["table"]
+        assert all(len(row) == len(head) for row in rows)
+    head, *rows = figures["Loss"]["table"]
+    assert head[:2] == ["epoch", "training, mean of the epoch"]
+    assert [row[:2] for row in rows] == [[row["epoch"], row["loss"]] for row in report.data["history"]]
+
+
+def test_a_colour_means_the_same_in_neighbouring_charts():
+    rows = [{"epoch": 1, "loss": 1.0, "lr": 0.1, "exact_match": 0.5}]
+    loss, score, _ = panels.curves(rows, [[1.0, 0.5, 1.0, 0.5]], "exact_match")
+    losses, scores = ({name: style for (name, _), style in zip(chart.curves, chart.styles)} for chart in (loss, score))
+    assert losses["training, one batch afterwards"] == scores["labels, training, one batch"]
+    assert losses["held out, one batch"] == scores["labels, held out, one batch"]
+    assert len({*losses.values(), *scores.values()}) == 4
+    assert "whole sequences, all of dev (exact match)" in scores  # which is no share of labels
+
+
+def test_gradients_are_checked_by_the_largest_of_their_parameter(report, tagged):
+    state = saving.load(tagged / "weights.npz")
+    text = report.path.read_text(encoding="utf-8")
+    panel = re.search(r'<section id="gradcheck".*?</section>', text, re.S)[0]
+    errors = {}
+    for one in report.data["gradcheck"]:
+        assert len(one["indices"]) == len(one["analytic"]) == len(one["numeric"])
+        assert all(len(index) == state[one["name"]].ndim for index in one["indices"])
+        assert all(np.less(index, state[one["name"]].shape).all() for index in one["indices"])
+        largest = max(map(abs, one["analytic"]))
+        for index, a, n in zip(one["indices"], one["analytic"], one["numeric"]):
+            errors[one["name"], str(list(index))] = abs(a - n) / largest
+    assert len(errors) > 90
+    maps = re.findall(r'class="map" role="img" aria-label="([^"]*)"', panel)
+    shown = {
+        (one["name"], index): float(e)
+        for one, told in zip(report.data["gradcheck"], maps)
+        for index, e in re.findall(r"(\[[^]]*\]): (\S+?)(?:,|$)", told)
+    }
+    assert shown.keys() == errors.keys()
+    worst = re.search(r"The ten worst.*?</table>", panel, re.S)[0]
+    found = re.findall(r"<code>([^<]*)</code></th><td>([^<]*)</td><td>[^<]*</td><td>[^<]*</td><td>([^<]*)</td>", worst)
+    assert len(found) == 10
+    for name, index, error in found:
+        assert float(error.replace("−", "-")) == pytest.approx(shown[name, index], rel=0.5)
+    assert float(found[0][2].replace("−", "-")) == pytest.approx(max(shown.values()), rel=0.5)
+    assert "relative to the largest gradient" in panel
+
+
+def test_an_error_is_relative_to_the_largest_gradient():
+    analytic = np.array([2.0, 1e-3, np.nan])
+    one = measures.Checked("w", [(0,), (1,), (2,)], analytic[:2], analytic[:2] + 1e-9, np.zeros(2, bool))
+    np.testing.assert_allclose(one.error, [5e-10, 5e-10], rtol=1e-6)
+    one = measures.Checked("w", [(0,), (1,), (2,)], analytic, analytic, np.ones(3, bool))
+    assert one.error[2] == np.inf  # a NaN is not right
+    zero = measures.Checked("w", [(0,)], np.zeros(1), np.array([1e-12]), np.zeros(1, bool))
+    assert zero.error[0] == 1e-12
+
+
+def test_modules_that_did_nothing_are_left_out_of_the_graph(report):
+    text = report.path.read_text(encoding="utf-8")
+    tree = re.search(r'<div class="tree">.*?</section>', text, re.S)[0]
+    assert "inputs.norm: LayerNorm" in tree
+    assert "dropout" not in tree.lower()
+    assert "<ul></ul>" not in tree
+
+
+def test_cosines_have_a_scale(report):
+    panel = re.search(r'<section id="samples".*?</section>', report.path.read_text(encoding="utf-8"), re.S)[0]
+    assert re.search(r"−1 <span[^>]*>(<i [^>]*></i>){6}</span> 1", panel)
+
+
 # --- nothing breaks out ------------------------------------------------------------------------------------------
 
 
@@ -228,9 +304,9 @@ def test_numbers_are_short(x, shown):
 
 
 def test_a_chart_names_its_axes_and_has_a_table():
-    drawn = chart(
+    drawn = Chart(
         "Loss", ("epoch", [1.0, 2.0, 3.0]), "mean loss", [("train", [3.0, None, 1.0]), ("test", [2.0, 2.0, 2.0])]
-    )
+    ).html()
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
     assert {"epoch", "mean loss"} <= set(texts)
     assert len(re.findall("<polyline", drawn)) == 2
@@ -247,7 +323,7 @@ def test_a_chart_names_its_axes_and_has_a_table():
 @pytest.mark.parametrize("log", [False, True])
 def test_a_chart_of_odd_values_is_drawn(values, log):
     xs = [float(i + 1) for i in range(len(values))]
-    assert "<svg" in chart("t", ("x", xs), "y", [("a", values)], log_y=log, log_x=log)
+    assert "<svg" in Chart("t", ("x", xs), "y", [("a", values)], log=log).html()
 
 
 def test_a_table_has_headers_of_rows_and_columns():
