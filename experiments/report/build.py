@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -125,8 +126,8 @@ class Report:
             "samples": None if self.samples is None else _samples(self.samples),
             "attribution": [_attribution(one) for one in self.attributions],
             "gradcheck": [_checked(one) for one in self.checked],
-            "graph": self.graph.by_module(1).to_json(),
-            "figures": [chart.to_json() for chart in (*self.curves, self.step_curve)],
+            "graph": _brief(self.graph.by_module(1).to_json()),
+            "figures": _brief([chart.to_json() for chart in (*self.curves, self.step_curve)]),
             "tensors": self.tensors.packed,
         }
 
@@ -209,6 +210,15 @@ def _short(array: np.ndarray) -> list[float]:
     return [float(f"{v:.9g}") for v in array.reshape(-1)]
 
 
+def _brief(x: Any) -> Any:
+    """With six digits of every float: more than are shown."""
+    if isinstance(x, float):
+        return float(f"{x:.6g}")
+    if isinstance(x, Mapping):
+        return {name: _brief(value) for name, value in x.items()}
+    return [_brief(value) for value in x] if isinstance(x, (list, tuple)) else x
+
+
 def _claim(what: str, value: float, bound: float, source: str) -> dict[str, Any]:
     threshold = f"<= {bound:g}"
     return {"claim": what, "value": value, "threshold": threshold, "passed": bool(value <= bound), "source": source}
@@ -255,4 +265,5 @@ def _finite(x: Any) -> Any:
 
 
 def _source(name: str) -> str:
-    return (SOURCES / name).read_text(encoding="utf-8")
+    """One of the parts that are the same in every report, without its indentation."""
+    return re.sub(r"(?m)^ +", "", (SOURCES / name).read_text(encoding="utf-8"))

@@ -225,4 +225,4 @@ def bars(counts: Sequence[int], label: str, class_: str = "plus") -> Html:
     path = "".join(f"M{6 * i} 26v-{max(1, round(24 * n / most))}h5V26" for i, n in enumerate(counts) if n)
     width = 6 * len(counts)
     drawing = tag("path", d=path, class_=class_)
-    return tag("svg", drawing, viewBox=f"0 0 {width} 26", width=width, height=26, role="img", aria_label=label)
+    return tag("svg", drawing, viewBox=f"0 0 {width} 26", width=width, role="img", aria_label=label)

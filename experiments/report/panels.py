@@ -183,7 +183,8 @@ def _histogram(gradient: np.ndarray) -> list[int]:
 def _told(gradient: np.ndarray) -> str:
     size = np.abs(gradient[gradient != 0])
     median = f"half are above {number(float(np.median(size)))}" if size.size else "all are 0"
-    return f"{median}, {gradient.size - size.size} of {gradient.size} are 0"
+    zeros = gradient.size - size.size
+    return f"{median}, {zeros} of {gradient.size} are 0" if zeros else median
 
 
 # --- 5. per-sample gradients -------------------------------------------------------------------------------------
@@ -197,10 +198,9 @@ def samples(found: Samples | None) -> Html:
     rows = []
     for i in order:
         share = 200 * found.norms[i] / longest
-        bar = tag("rect", x=0, y=3, width=f"{share:.1f}", height=12, class_="plus")
-        label = f"{number(float(found.norms[i]))}"
-        drawing = tag("svg", bar, viewBox="0 0 200 18", width=200, height=18, aria_hidden="true")
-        rows.append([found.names[i] or f"sample {i + 1}", drawing, label])
+        bar = tag("path", d=f"M0 0h{share:.0f}v12H0", class_="plus")
+        drawing = tag("svg", bar, viewBox="0 0 200 12", width=200, aria_hidden="true")
+        rows.append([found.names[i] or f"sample {i + 1}", drawing, float(found.norms[i])])
     scale = "larger than this batch can tell" if np.isinf(found.noise_scale) else number(found.noise_scale)
     return join(
         tag(

@@ -158,5 +158,5 @@ def attention(task: Task, probe: Examples) -> dict[str, np.ndarray]:
 def _spread(epochs: int) -> list[int]:
     """A few epochs before the last, dense at the beginning, where most happens."""
     last = max(epochs, 1)
-    chosen = {round(last ** (k / (BETWEEN + 1))) for k in range(BETWEEN + 1)}
+    chosen = {round(last ** (k / (BETWEEN + 1))) for k in range(1, BETWEEN + 1)}
     return sorted(epoch for epoch in chosen if epoch < last)
