@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
+from experiments.writing import written
 from minigrad.study import capture
 from models import SelfAttention
 
@@ -97,7 +98,8 @@ def save(figure: Any, path: Path) -> None:
 
     with rc_context(_STYLE):
         for suffix in (".svg", ".png"):
-            figure.savefig(path.with_suffix(suffix), dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
+            with written(path.with_suffix(suffix)):
+                figure.savefig(path.with_suffix(suffix), dpi=120, metadata={"Date": None} if suffix == ".svg" else None)
 
 
 # --- names that can be read, whatever fonts there are ------------------------------------------------------------

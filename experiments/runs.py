@@ -13,7 +13,6 @@ import contextlib
 import csv
 import io
 import json
-import os
 import platform
 import shlex
 import time
@@ -26,6 +25,7 @@ import numpy as np
 import minigrad
 from experiments.settings import UsageError
 from experiments.training import Training
+from experiments.writing import write_text, written
 from minigrad import nn, saving
 
 
@@ -44,7 +44,7 @@ class Run:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise UsageError(f"{path} cannot be made: {error.strerror}") from None
+                raise UsageError(f"{candidate} cannot be made: {error.strerror}") from None
             return cls.within(candidate, config)
         raise UsageError(f"{path} exists already: give another --out")
 
@@ -91,7 +91,8 @@ class Run:
 
     def save(self, training: Training) -> None:
         """The checkpoint, and the history for people to read."""
-        saving.save_checkpoint(self.path / "checkpoint.npz", training.state_dict())
+        with written(self.path / "checkpoint.npz"):
+            saving.save_checkpoint(self.path / "checkpoint.npz", training.state_dict())
         if training.history:
             text = io.StringIO()
             writer = csv.DictWriter(text, list(training.history[0]), lineterminator="\n")
@@ -108,7 +109,8 @@ class Run:
                 training.load_state_dict(saving.load_checkpoint(self.path / "checkpoint.npz"))
 
     def save_weights(self, model: nn.Module) -> None:
-        saving.save(self.path / "weights.npz", model.state_dict())
+        with written(self.path / "weights.npz"):
+            saving.save(self.path / "weights.npz", model.state_dict())
 
     def load_weights(self, model: nn.Module) -> None:
         with self._usable("weights.npz"):
@@ -127,12 +129,7 @@ class Run:
 
     def write_text(self, name: str, text: str) -> None:
         """All or nothing."""
-        temporary = self.path / f".{name}.part"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path / name)
+        write_text(self.path / name, text)
 
 
 def _named_by_time(name: str) -> Iterator[Path]:

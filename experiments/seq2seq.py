@@ -8,6 +8,7 @@ In a shell:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -84,7 +85,20 @@ class Translator(Labeller):
         for line, source in zip(lines, sources):
             if not source:
                 raise UsageError(f"{line!r} has no words")
+        self._tell_unknown(sources)
         return [("" if self.words else " ").join(symbols) for symbols in self.label(sources)]
+
+    def _tell_unknown(self, sources: Sequence[Sequence[str]]) -> None:
+        """A note if some symbols are new to the model; UsageError if all are, for what it says would mean nothing."""
+        symbols = dict.fromkeys(symbol for source in sources for symbol in source)
+        unknown = [symbol for symbol in symbols if symbol not in self.source]
+        kind = "words" if self.words else "characters"
+        if len(unknown) == len(symbols):
+            some = " ".join(self.source.symbols[:8])
+            raise UsageError(f"the model knows none of these {kind}: it was trained on such as {some}")
+        if unknown:
+            more = " …" if len(unknown) > 8 else ""
+            print(f"the model was not trained on the {kind} {' '.join(unknown[:8])}{more}", file=sys.stderr)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -185,8 +199,6 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    import sys
-
     from experiments.cli import main
 
     main(["seq2seq", *sys.argv[1:]])

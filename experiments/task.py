@@ -125,8 +125,9 @@ def check_lengths(s: Settings, lengths: Iterable[int]) -> None:
 def texts(given: str) -> list[str]:
     """A text as it is, or the lines of a .txt file."""
     if not given.lower().endswith(".txt"):
-        if os.path.isfile(given):
-            raise UsageError(f"{given} is a file, and texts are read from files whose names end in .txt")
+        if os.path.exists(given):
+            kind = "directory" if os.path.isdir(given) else "file"
+            raise UsageError(f"{given} is a {kind}, and texts are read from files whose names end in .txt")
         return [given]
     lines = read_texts(given)
     if not lines:

@@ -134,8 +134,9 @@ class Report:
     def _claims(self) -> list[dict[str, Any]]:
         """What this report has checked of its own numbers, and the claims of claims.json, if it is in the directory."""
         rows = [_claim(*row) for row in (*_of_walk(self.walk), self._of_check())]
-        path = self.run.path / CLAIMS
-        return rows + (json.loads(path.read_text(encoding="utf-8")) if path.exists() else [])
+        there = (self.run.path / CLAIMS).exists()
+        measured: list[dict[str, Any]] = json.loads(claims_in(self.run.path)) if there else []
+        return rows + measured
 
     def _of_check(self) -> tuple[str, float, float, str]:
         wrong = sum(int(one.wrong.sum()) for one in self.checked)
@@ -170,6 +171,23 @@ class Report:
         }
         first, *pieces = _source("template.html").split("{{")
         return first + "".join(parts[name] + rest for name, rest in (piece.split("}}", 1) for piece in pieces))
+
+
+def claims_in(path: Path) -> str:
+    """The claims.json in a directory; UsageError if that holds no table of claims."""
+    file = path / CLAIMS
+    try:
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text)
+        if not isinstance(found, list):
+            raise TypeError("a table is a list of rows")
+        panels.claims_table(found)
+    except OSError:
+        reason = f"it has no {CLAIMS} (python -m experiments claims makes one)"
+        raise UsageError(f"{path} is not the directory of a run of the claims: {reason}") from None
+    except (LookupError, TypeError, ValueError):
+        raise UsageError(f"{file} cannot be used: it holds no table of claims") from None
+    return text
 
 
 def _recorded(run: Run, name: str) -> dict[str, Any]:

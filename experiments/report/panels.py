@@ -58,10 +58,10 @@ def run_card(
     for split, scores in result["metrics"].items():
         told = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items() if value is not None]
         rows.append((f"on {split}", ", ".join(told)))
-    return join(facts(rows), tag("h3", "Claims checked"), _claims(claims))
+    return join(facts(rows), tag("h3", "Claims checked"), claims_table(claims))
 
 
-def _claims(claims: Sequence[Mapping[str, Any]]) -> Html:
+def claims_table(claims: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         [
             _code(claim["claim"]),

@@ -13,6 +13,7 @@ import numpy as np
 import minigrad as mg
 from experiments.report.examples import Examples, batch, label_names, probes
 from experiments.task import Task
+from experiments.writing import written
 from minigrad import saving
 from minigrad.study import capture
 from models import SelfAttention
@@ -60,7 +61,8 @@ class Recorder:
             "training_batch": batch(task, "train").to_state(),
             "labels": label_names(task),
         }
-        saving.save_checkpoint(path, state)
+        with written(path):
+            saving.save_checkpoint(path, state)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -115,7 +117,7 @@ class Recorder:
 
     def finish(self) -> None:
         """Write recording.npz."""
-        with self._timed():
+        with self._timed(), written(self.path / RECORDING):
             saving.save_checkpoint(self.path / RECORDING, self.state_dict())
 
 

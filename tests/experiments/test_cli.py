@@ -112,7 +112,11 @@ class TestFinishedRun:
 
     def test_tagging_is_said_to_be_local_where_results_are_shown(self, kind, finished):
         said = "\n".join(json.loads((finished / kind / "said.json").read_text()))
-        assert ("Tagging is local" in said) == (kind == "conllu")
+        assert ("Tagging is local: on the generated English and on UD English EWT" in said) == (kind == "conllu")
+
+    def test_its_report_is_named(self, kind, finished):
+        said = json.loads((finished / kind / "said.json").read_text())
+        assert f"Its report, for a browser: {finished / kind / 'report.html'}" in said
 
 
 def test_folds_test_every_sequence_and_leave_every_model(finished, call):
@@ -510,6 +514,8 @@ class TestPredict:
         done = call("predict", finished / "tsv", tmp_path / "in.txt")
         assert done.status == 0
         assert len(done.out) == 2
+        assert done.err == ["the model was not trained on the characters d ß"]
+        assert call("predict", finished / "tsv", "two").err == []
 
     def test_a_process_does_the_same(self, finished, spawn, call):
         done = spawn("predict", finished / "conllu", "I saw a saw")
@@ -522,6 +528,12 @@ class TestPredict:
         "missing text file": ("conllu", "none.txt", r"none\.txt: no such file"),
         "blank text file": ("conllu", "blank.txt", r"blank\.txt: is empty"),
         "binary text file": ("tsv", "rubbish.txt", r"rubbish\.txt:1: is not"),
+        "a directory": ("conllu", "docs", "docs is a directory, and texts are read from files"),
+        "only unknown characters": (
+            "tsv",
+            "日本",
+            "the model knows none of these characters: it was trained on such as",
+        ),
         "a file of another kind": ("conllu", "train.conllu", "texts are read from files whose names end in .txt"),
         "a text for frames": ("ts", "I saw a saw", "unknown suffix ''; expected one of .ts .npz"),
         "sentences for frames": ("ts", "train.conllu", "unknown suffix '.conllu'"),
@@ -535,6 +547,7 @@ class TestPredict:
         run, given, reason = self.REFUSED[name]
         monkeypatch.chdir(bad)
         (bad / "rubbish.txt").write_bytes(BYTES)
+        (bad / "docs").mkdir(exist_ok=True)
         assert_refused(call("predict", finished / run, given), reason)
 
     def test_an_unfinished_run_says_how_to_finish(self, stopped, call):
@@ -561,6 +574,56 @@ class TestPredict:
     def test_no_run_and_no_input_are_refused(self, tmp_path, call):
         assert_refused(call("predict", tmp_path, "I"), "is not the directory of a run")
         assert_refused(call("predict", tmp_path), "the following arguments are required: input")
+
+
+def test_help_names_every_command(call):
+    said = " ".join(" ".join(call("--help").out).split())
+    for command in ("per-vector|single|seq2seq", "predict RUN INPUT", "report RUN", "claims"):
+        assert f"python -m experiments {command}" in said
+    assert "of any kind" not in said  # claims are not resumed
+
+
+def test_runs_that_is_a_file_is_named(tmp_path, spawn, shape, files):
+    (tmp_path / "runs").write_text("")
+    done = spawn("per-vector", "--train", files / "train.conllu", *shape)
+    assert_refused(done, r"runs/per-vector-\S* cannot be made: Not a directory")
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
+from experiments.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no file sizes")
+class TestWritingThatFails:
+    def test_a_report_that_is_too_large(self, finished, tmp_path, spawn):
+        run = shutil.copytree(finished / "conllu", tmp_path / "run")
+        before = snapshot(run)
+        done = spawn("report", run, program=("-c", LIMITED.replace("MOST", "20_000")))
+        assert_refused(
+            done, rf"{re.escape(str(run / 'report.html'))} cannot be written \(File too large\): allow larger"
+        )
+        assert snapshot(run) == before
+
+    @pytest.mark.parametrize(("size", "name"), [(100, "config.json"), (2000, "initial.npz")])
+    def test_files_of_a_run(self, size, name, files, shape, tmp_path, spawn):
+        named = ("--train", files / "train.conllu", *shape, "--epochs", 1, "--out", tmp_path / "run")
+        done = spawn("per-vector", *named, program=("-c", LIMITED.replace("MOST", str(size))))
+        assert done.status == 2
+        assert re.search(rf"run/{name} cannot be written \(File too large\)", done.err[-1]), done.err
+        assert not [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+    def test_a_directory_in_the_way(self, finished, tmp_path, call):
+        run = shutil.copytree(finished / "conllu", tmp_path / "run")
+        (run / "report.html").unlink()
+        (run / "report.html").mkdir()
+        assert_refused(
+            call("report", run), rf"{re.escape(str(run / 'report.html'))} cannot be written \(Is a directory\)"
+        )
+        assert not (run / ".report.html.part").exists()
 
 
 def test_help_names_every_option(call):
@@ -595,6 +658,10 @@ def test_without_a_scenario_all_run_and_a_table_is_printed(small, tmp_path, call
     assert done.status == 0, done.err
     table = [line.split() for line in done.out if line.startswith(("per-vector", "single", "seq2seq"))]
     assert [f"{row[0]}-{row[1]}" for row in table] == small
+    said = "\n".join(done.out)
+    assert f"begin with {tmp_path / 'all' / 'per-vector-attention' / 'report.html'}" in said
+    for score in ("accuracy_ambiguous", "wer", "per", "exact_match"):
+        assert re.search(rf"\b{score}\b[^\n]*:|\({score}: ", said), score  # what it means
     assert done.out[-1].startswith("On words whose form alone does not tell their tag, FC")
     for name in small:
         assert result_of(tmp_path / "all" / name)["seed"] == 3
@@ -604,6 +671,8 @@ def test_without_a_scenario_all_run_and_a_table_is_printed(small, tmp_path, call
     [line] = call("predict", tmp_path / "all" / "seq2seq-attention", "two hundred and five").out
     assert " " not in line
     assert_refused(call("predict", tmp_path / "all" / "seq2seq-attention", "-"), "'-' has no words")
+    unknown = call("predict", tmp_path / "all" / "seq2seq-attention", "I saw a saw")
+    assert_refused(unknown, "the model knows none of these words: it was trained on such as ")
 
 
 def test_all_can_be_stopped_and_resumed(small, tmp_path, call, monkeypatch):

@@ -107,6 +107,22 @@ def test_a_wrong_gradient_fails_its_claim_and_the_exit_status(call, tmp_path, re
     assert json.loads((tmp_path / "run" / "result.json").read_text())["failed"] == ["steps"]
 
 
+@pytest.mark.usefixtures("no_pictures")
+def test_what_was_measured_is_kept_when_it_is_stopped(call, tmp_path, monkeypatch):
+    class Stopped(Claim):
+        def rows(self, outcome):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(CLAIMS, "steps", Stopped(**vars(CLAIMS["steps"])))
+    done = call("claims", "padding", "steps", "--out", tmp_path / "run")
+    assert done.status == 130
+    said = " ".join(done.err)
+    assert f"what was measured is in {tmp_path / 'run' / 'claims.json'}" in said
+    assert "cannot be resumed" in said
+    rows = json.loads((tmp_path / "run" / "claims.json").read_text())
+    assert {row["name"] for row in rows} == {"padding"}
+
+
 def test_what_cannot_be_done_is_refused_in_one_line(call, tmp_path):
     for words, reason in (
         (("swa",), "there is no claim 'swa': choose saw, window, scale, "),

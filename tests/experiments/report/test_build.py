@@ -95,9 +95,14 @@ class TestRefused:
 
     def test_claims_that_are_not_there(self, tagged, tmp_path, call):
         copy = shutil.copytree(tagged, tmp_path / "run")
-        done = call("report", copy, "--claims", tmp_path)
+        before = sorted(copy.iterdir())
+        done = call("report", copy, "--claims", tmp_path / "nope")
         assert done.status == 2
-        assert "claims.json" in done.err[0]
+        assert "nope is not the directory of a run of the claims: it has no claims.json" in done.err[0]
+        for text in ("rubbish", "{}", '[{"claim": 1}]', "[3]"):
+            (tmp_path / "claims.json").write_text(text)
+            assert "holds no table of claims" in call("report", copy, "--claims", tmp_path).err[0], text
+        assert sorted(copy.iterdir()) == before
 
 
 # --- the data ----------------------------------------------------------------------------------------------------
