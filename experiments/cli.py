@@ -349,7 +349,9 @@ def _run_all(argv: list[str]) -> None:
     )
     parser.add_argument("--seed", type=int, help="seed of the data, the initial weights and the training (default: 0)")
     parser.add_argument("--out", type=Path, help="directory for the runs (default: runs/all-TIME)")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run of these that was stopped")
+    parser.add_argument(
+        "--resume", type=Path, metavar="RUN", help="go on with a run of one model, or of all, that was stopped"
+    )
     if argv and not argv[0].startswith("-"):
         others = "predict, report, claims, or nothing at all"
         raise UsageError(f"there is no {argv[0]!r}: choose {', '.join(TASKS)}, {others}")

@@ -17,6 +17,7 @@ from minigrad.study import capture
 from models import SelfAttention
 
 MISSING = 'no pictures were drawn, for want of matplotlib: pip install "minigrad[plots]"'
+SUBSTITUTED = "no font here draws some characters: numerals stand there by their value (1000), others by their code"
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "minigrad"}  # text as text; equal pictures, equal files
 _FIRST_FONT = "DejaVu Sans"  # matplotlib brings it along
 
@@ -61,7 +62,8 @@ def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
     rows = math.ceil(len(heads) / columns)
     side = min(max(2.4, 0.32 * max(len(keys), len(queries))), 5.0)
     figure, axes = subplots(rows, columns, (columns * side, rows * side + 0.5))
-    families, [queries, keys] = readable(queries, keys)
+    given = queries, keys
+    families, [queries, keys] = readable(*given)
     for i, ax in enumerate(axes.flat):
         if i >= len(heads):
             ax.set_axis_off()
@@ -74,6 +76,8 @@ def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
             ax.set_ylabel("query (asks)", fontsize=8)
     figure.colorbar(image, ax=axes, label="weight", shrink=0.8)
     figure.suptitle(f"who attends to whom: {name.removesuffix('.attn')}", fontsize=10)
+    if unreadable(*given):
+        figure.supxlabel(SUBSTITUTED, fontsize=8)
     save(figure, folder / "attention")
 
 
@@ -107,8 +111,17 @@ def save(figure: Any, path: Path) -> None:
 
 def readable(*lists: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """The font families to draw names with, and the names, in which another text stands for what no font has."""
-    families, missing = _fonts_for({character for names in lists for name in names for character in name})
+    families, missing = _fonts_for(_characters(lists))
     return families, [[_spell(name, missing) for name in names] for names in lists]
+
+
+def unreadable(*lists: Sequence[str]) -> bool:
+    """Does another text stand for a character of these names?"""
+    return bool(_fonts_for(_characters(lists))[1])
+
+
+def _characters(lists: Iterable[Sequence[str]]) -> set[str]:
+    return {character for names in lists for name in names for character in name}
 
 
 def _spell(name: str, missing: Iterable[str]) -> str:

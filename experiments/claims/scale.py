@@ -21,6 +21,11 @@ from models import SelfAttention
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 REFERENCE = WIDTHS.index(16)  # the width that wider ones are compared with
 KEYS, MANY_KEYS = 8, 64
+MARKS: dict[str, dict[str, Any]] = {  # a line under another is seen beside it
+    "dot": {"marker": "o", "markersize": 4},
+    "scaled_dot": {"marker": "s", "markersize": 8, "linewidth": 5, "alpha": 0.5},
+    "additive": {"marker": "^", "markersize": 4, "linestyle": "--"},
+}
 SCORES = {"dot": "q . k", "scaled_dot": "q . k / sqrt(d)", "additive": "u . tanh(q + k)"}
 
 
@@ -113,7 +118,7 @@ def _figure(variances: list[float], found: dict[str, list[Sizes]], many: list[Si
     axes[0, 0].loglog(WIDTHS, variances, "o", markersize=4, label="variance of q . k")
     for ax, name in ((axes[0, 1], "jacobian"), (axes[0, 2], "gradient")):
         for score, label in SCORES.items():
-            ax.loglog(WIDTHS, [getattr(s, name) for s in found[score]], marker="o", markersize=4, label=label)
+            ax.loglog(WIDTHS, [getattr(s, name) for s in found[score]], label=label, **MARKS[score])
         values = [getattr(s, name) for s in many]
         ax.loglog(WIDTHS, values, color="tab:blue", linestyle="--", label=f"q . k, {MANY_KEYS} keys instead of {KEYS}")
         ax.axhline(1e-4, color="black", linestyle=":", linewidth=1)

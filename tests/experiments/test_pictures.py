@@ -97,6 +97,17 @@ def test_the_map_has_a_panel_a_head_and_says_what_it_is(tmp_path):
     assert height > 200
 
 
+@pytest.mark.parametrize("name", ["一千", "saw", " "])
+def test_it_says_when_names_are_written_otherwise(name, tmp_path, monkeypatch):
+    from matplotlib.font_manager import fontManager
+
+    only = [font for font in fontManager.ttflist if font.name.startswith(("DejaVu", "STIX", "cm"))]
+    monkeypatch.setattr(fontManager, "ttflist", only)
+    pictures.draw_attention(tmp_path, attention(heads=1), example([name, "b"]))
+    drawn = texts(tmp_path / "attention.svg")
+    assert ("1 1000" in drawn) == (pictures.SUBSTITUTED in drawn) == (name == "一千")
+
+
 def test_of_many_names_some_are_left_out(tmp_path):
     pictures.draw_attention(tmp_path, attention(heads=1), example([f"w{i}" for i in range(100)]))
     drawn = [text for text in texts(tmp_path / "attention.svg") if re.fullmatch(r"w\d+", text)]

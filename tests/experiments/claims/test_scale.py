@@ -44,6 +44,28 @@ def test_raw_scores_lose_their_gradient_by_width_256_and_others_do_not():
     assert min(found["scaled_dot"].gradient, found["additive"].gradient) > 0.2
 
 
+def test_lines_that_lie_on_one_another_are_both_seen():
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    same = [scale.Sizes(0.5, np.full(10, 0.3), 1.0)] * len(scale.WIDTHS)
+    figure = scale._figure(list(scale.WIDTHS), dict.fromkeys(scale.SCORES, same), same)
+    canvas = FigureCanvasAgg(figure)
+
+    def drawn():
+        canvas.draw()
+        return np.asarray(canvas.buffer_rgba()).astype(int)
+
+    for ax in figure.axes[1:]:
+        ax.get_legend().set_visible(False)
+    whole = drawn()
+    for ax in figure.axes[1:]:
+        for line in ax.get_lines()[1:3]:  # scaled and additive, which are the same here
+            line.set_visible(False)
+            assert np.count_nonzero(np.abs(drawn() - whole).max(-1) > 50) > 100, line.get_label()
+            line.set_visible(True)
+
+
 def test_share_and_farthest():
     sizes = scale.Sizes(0.5, np.sqrt([1.0] * 9 + [91.0]), 1.0)
     assert sizes.share_of_few == pytest.approx(0.91)
