@@ -284,7 +284,7 @@ def step_curve(curve: np.ndarray) -> Chart:
     return Chart(
         "The error of a difference by its step",
         ("step h, log axis", steps),
-        "error by slope, log axis",
+        "error / slope, log axis",
         errors,
         log=True,
     )
@@ -299,7 +299,7 @@ def gradcheck(found: Sequence[Checked], curve: Chart) -> Html:
         drawing = tag("span", [_square(float(e)) for e in one.error], class_="map", role="img", aria_label=label)
         verdict = tag("span", "differs", class_="bad") if one.wrong.any() else tag("span", "agrees", class_="good")
         rows.append([tag("code", one.name), drawing, float(one.error.max()), verdict])
-    elements = [
+    elements: list[list[Any]] = [
         [tag("code", one.name), _place(index), float(analytic), float(numeric), float(error)]
         for one in found
         for index, analytic, numeric, error in zip(one.indices, one.analytic, one.numeric, one.error)

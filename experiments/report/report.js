@@ -221,12 +221,12 @@ function stepsOf(L, s) {
     symbol: `<msubsup>${mi("x")}${index(d)}${row(mn(i + 1), mo("′"))}</msubsup>`, kept: false,
     from: W.o ? ["y"] : ["b"],
   });
-  const smooth = report.run.config.settings.label_smoothing, N = L.loss.mean.length, surprise = row(mo("−"), mi("ln"), mi("p"));
+  const smooth = report.run.config.settings.label_smoothing, N = L.loss.mean.length, surprise = row(mo("("), mo("−"), mi("ln"), mi("p"), mo(")"));
   step("f", "loss", "L", "L", "The loss", {
     say: `What the rest of the network makes of it: the cross-entropy of each label${smooth ? `, with label smoothing ε = ${smooth} (that much of it is the mean over all labels there are)` : ""}, divided by their number. Everything backward asks: how would this one number change?`,
     math: row(
       mi("L"), mo("="), frac(mn(1), mn(N)), mo("∑"),
-      smooth ? row(mo("("), mn(1), mo("−"), mi("ε"), mo(")"), surprise, mo("+"), mi("ε"), mi("mean"), mo("("), surprise, mo(")")) : surprise
+      smooth ? row(mo("["), mo("("), mn(1), mo("−"), mi("ε"), mo(")"), surprise, mo("+"), mi("ε"), mi("mean"), surprise, mo("]")) : surprise
     ),
     head: ["label of", "right", "said", "p of the right one", "−ln p", ...(smooth ? ["mean of −ln p"] : []), "share of the loss"],
     rows: L.loss.unlikely.map((x, t) => [
