@@ -522,24 +522,6 @@ def _no_grad_generator(function: Callable[..., Any]) -> Callable[..., Generator[
     return wrapper
 
 
-# --- tensors that begin to require a gradient --------------------------------------------------------------------
-
-# The leaves of tensors that were made as constants; what was recorded with them as such (minigrad.compiled) must know.
-_thawed: weakref.WeakSet[Node] = weakref.WeakSet()
-_last_thaw = 0
-
-
-def note_thaw(leaf: Node) -> None:
-    global _last_thaw
-    _thawed.add(leaf)
-    _last_thaw = leaf.tick
-
-
-def thawed_since(tick: int) -> list[Node]:
-    """The leaves of tensors that have begun to require a gradient after `tick`."""
-    return [leaf for leaf in _thawed if leaf.tick > tick] if _last_thaw > tick else []
-
-
 # --- in-place writes ---------------------------------------------------------------------------------------------
 
 # Which bytes of which buffer were written, and when: {id(buffer): (weak reference, {(low, high): tick})}. Views and

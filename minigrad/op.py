@@ -134,7 +134,7 @@ class Op(Generic[P]):
         if self._n_positional < len(self._names):
             self.forward = _by_position(forward, self._n_positional, self._names)
         _all_ops.add(self)
-        if _unwatched:
+        if _watching:
             _watch(self)
 
     def __repr__(self) -> str:
@@ -566,29 +566,30 @@ class Watcher(Protocol):
 _all_ops: weakref.WeakSet[Op[Any]] = weakref.WeakSet()
 _unwatched: dict[Op[Any], Callable[..., Any]] = {}  # while anybody watches: each op's own forward
 _watch_lock = threading.Lock()
-_contexts = 0
+_watching: set[object] = set()  # one for every context, in whatever thread
 
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
     """Within this context the watcher sees every call of an op in this thread: on constants and under no_grad too.
 
-    The ops' own attributes are replaced for the while, so that calls which nobody watches do not even look.
+    The ops' own attributes are replaced for the while, so that calls which nobody watches do not even look. An
+    interrupt may come at any line: the next context replaces what is not.
     """
-    global _contexts
-    with _watch_lock:
-        _contexts += 1
-        if _contexts == 1:
-            for op in list(_all_ops):
-                _watch(op)
-    before, state.watchers = state.watchers, (*state.watchers, watcher)
+    context, before = object(), state.watchers
     try:
+        with _watch_lock:
+            _watching.add(context)
+            for op in list(_all_ops):
+                if op.forward is _unwatched.get(op, op.forward):
+                    _watch(op)
+        state.watchers = (*before, watcher)
         yield
     finally:
         state.watchers = before
         with _watch_lock:
-            _contexts -= 1
-            if not _contexts:
+            _watching.discard(context)
+            if not _watching:
                 for op, forward in _unwatched.items():
                     op.forward = forward
                     del op.vjp
@@ -611,8 +612,8 @@ def _watch(op: Op[Any]) -> None:
         return function(node, g, recorded)
 
     _unwatched[op] = own_forward
-    op.forward = forward
     op.vjp = vjp  # type: ignore[method-assign]
+    op.forward = forward
 
 
 # --- small helpers -----------------------------------------------------------------------------------------------

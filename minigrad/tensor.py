@@ -26,7 +26,6 @@ from minigrad.engine import (
     is_leaf,
     leaf,
     load_ops,
-    note_thaw,
     note_write,
     state,
 )
@@ -154,8 +153,6 @@ class Tensor:
         if not wanted and self._has_history():
             raise RuntimeError("only a leaf can stop requiring a gradient: use .detach() on a tensor that an op made")
         self._node = self._new_leaf() if wanted else None
-        if self._node is not None:
-            note_thaw(self._node)
 
     def _new_leaf(self) -> Node:
         if self.dtype.kind != "f":

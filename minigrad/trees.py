@@ -18,6 +18,19 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     return leaves, lambda values: _rebuild(tree, iter(values))
 
 
+def structure(tree: Any) -> Any:
+    """What two trees have in common whose leaves alone differ, as something that can be hashed.
+
+    >>> structure([1, {"a": 2}]) == structure([3, {"a": 4}]), structure([1, 2]) == structure((1, 2))
+    (True, False)
+    """
+    if isinstance(tree, dict):
+        return type(tree), tuple([(key, structure(item)) for key, item in tree.items()])
+    if isinstance(tree, (list, tuple)):
+        return type(tree), tuple(map(structure, tree))
+    return None
+
+
 def _collect(tree: Any, leaves: list[Any]) -> None:
     if isinstance(tree, dict):
         for item in tree.values():

@@ -1,6 +1,7 @@
 """Compiled runs against eager ones, bit for bit: every op, random programs, models; and when they must not be used."""
 
 import gc
+import importlib
 import itertools
 import threading
 from pathlib import Path
@@ -18,6 +19,8 @@ from minigrad.compiled.lanes import _used
 from minigrad.kernels import pieces
 from minigrad.kernels import self_attention as self_attention_kernel
 from models import AttentionStack, FCStack, SelfAttention
+
+op_module = importlib.import_module("minigrad.op")  # minigrad.op is the decorator
 
 CASES = load_cases(Path(__file__).parent / "ops")
 
@@ -515,6 +518,129 @@ def test_reading_a_parameter_is_an_error(read):
         mg.compile(lambda x: (w * x * read(w)).sum())(np.ones(2))
     assert w.numpy().tolist() == [1, 2]
     assert type(w._array) is np.ndarray
+
+
+def test_arguments_in_another_structure_are_other_arguments():
+    w = mg.tensor([1.0, 1.0], requires_grad=True)
+    x, y = np.array([1.0, 2.0]), np.array([10.0, 20.0])
+    difference = mg.compile(lambda d: (w * d["a"] - d["b"]).sum())
+    assert [difference(d).item() for d in ({"a": x, "b": y}, {"b": x, "a": y})] == [-27, 27]
+    counted = mg.compile(lambda a, b: (w * x).sum() * (len(a) + 10 * len(b) + 100 * isinstance(a, tuple)))
+    assert [counted(*given).item() for given in (([x, y], []), ([x], [y]), ((x, y), []), ([], [x, y]))] == [
+        6,
+        33,
+        306,
+        60,
+    ]
+    named = mg.compile(lambda d: (w * x).sum() * len(next(iter(d))))
+    assert [named({name: x}).item() for name in ("a", "bcd")] == [3, 9]
+
+
+@pytest.mark.parametrize(
+    "looked_at", [lambda p: mg.where(p > 0, 1.0, -1.0), lambda p: p.detach(), lambda p: mg.sort(p)]
+)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_an_optimizer_moves_what_gets_no_gradient_from_the_loss(looked_at, frozen):
+    w, p = mg.tensor([1.0, 2.0], requires_grad=True), mg.tensor([3.0, -3.0], requires_grad=not frozen)
+
+    def loss(x):
+        return (w * looked_at(mg.stop_gradient(p)) * x).sum()
+
+    compiled = mg.compile(loss)
+    x = np.array([1.0, 2.0])
+    compiled(x)
+    p.requires_grad = True
+    optimizer = optim.SGD([p], lr=1.0)
+    for values in ([-1.0, 1.0], [0.5, 0.25]):
+        with mg.no_grad():
+            p[...] = np.array(values)
+        assert compiled(x).item() == loss(mg.tensor(x)).item()
+    del optimizer
+
+
+def test_what_thaws_and_moves_at_once_gets_its_gradient():
+    w, p = mg.tensor([1.0, 2.0], requires_grad=True), mg.tensor([3.0, -3.0])
+    compiled = mg.compile(lambda x: (w * p * x).sum())
+    compiled(np.ones(2))
+    p.requires_grad = True
+    optimizer = optim.SGD([p], lr=1.0)
+    compiled(np.ones(2))
+    assert p.grad.tolist() == [1, 2]
+    optimizer.step()
+    assert compiled(np.ones(2)).item() == 2 - 5 * 2
+
+
+def test_what_moves_while_it_is_recorded():
+    w = mg.tensor([1.0, 2.0], requires_grad=True)
+    optimizers = []
+
+    def loss(x):
+        y = (w * x).sum()
+        if not optimizers:
+            thread = threading.Thread(target=lambda: optimizers.append(optim.SGD([w], lr=1.0)))
+            thread.start()
+            thread.join()
+        return y
+
+    compiled = mg.compile(loss)
+    compiled(np.ones(2))
+    with mg.no_grad():
+        w[...] = np.array([20.0, 20.0])
+    assert compiled(np.ones(2)).item() == 40
+
+
+def test_what_is_kept_from_a_recording_is_what_it_was_then():
+    w, kept = mg.tensor([1.0, 2.0], requires_grad=True), {}
+
+    def loss(x):
+        kept.update(mask=x > 0, largest=x.argmax(), exp=mg.exp(x), total=x.sum())
+        return (w * x).sum()
+
+    mg.compile(loss)(np.array([1.0, -2.0, 3.0][:2]))
+    assert np.asarray(kept["mask"]).tolist() == kept["mask"].tolist() == [True, False]
+    assert bool(kept["mask"].any())
+    assert int(kept["largest"]) == 0
+    np.testing.assert_array_equal(kept["exp"].numpy(), np.exp([1.0, -2.0]))
+    assert float(kept["total"]) == -1
+
+
+def _number(x):
+    return float(x.sum())
+
+
+def _sign_of_zero(x):
+    return x * np.copysign(1.0, float(x[0]))
+
+
+def _text(x):
+    return x * len(str(x[0] > 0))
+
+
+@pytest.mark.parametrize("function", [_number, _sign_of_zero, _text])
+def test_ops_that_compute_with_python(function):
+    own = mg.op(function).rule(x=lambda g, x: g * np.ones_like(x) * 2)
+    w = mg.tensor([1.0, 2.0], requires_grad=True)
+    batches = [[np.array(values)] for values in ([0.0, 3], [0.0, 2], [-0.0, 2], [-1.0, 2], [1.0, 2])]
+    compare(lambda x: own(w * x).sum(), [w], batches)
+
+
+def test_an_interrupt_while_ops_begin_to_be_watched(monkeypatch):
+    """At the third op: a recording after it must watch all the same."""
+    watch, calls = op_module._watch, itertools.count()
+
+    def interrupted(op):
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        watch(op)
+
+    monkeypatch.setattr(op_module, "_watch", interrupted)
+    w = mg.tensor(normal(3), requires_grad=True)
+    with pytest.raises(KeyboardInterrupt):
+        mg.compile(lambda x: mg.tanh(w * x).sum())(np.ones(3))
+    monkeypatch.undo()
+    assert type(w._array) is np.ndarray
+    compare(lambda x: mg.tanh(w * x).sum(), [w], [[normal(3, seed=s)] for s in range(3)])
+    assert not op_module._unwatched
 
 
 def test_what_writes_in_place_runs_eagerly():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from minigrad.tensor import Tensor, wrap
 RELATIVE = 2e-9  # how far analytic and numeric may differ, of the larger of the two,
 OF_LARGEST = 1e-9  # plus this much of the input's largest gradient,
 ABSOLUTE = 1e-10  # plus this, plus what the outputs' rounding errors come to
-# Times max(1, |x|): where the fourth-order error (step^4) and the rounding error (1e-16 / step) balance. Steps are
-# powers of two, so that x + step is exact, down to a few units of x's last place.
-STEP = 2.0**-10
-SHORTER = [STEP / 4.0**k for k in range(1, 25)]  # tried, as far as x's precision allows, where STEP does not agree;
+# Times max(1, |x|): where the fourth-order error (step^4) and the rounding error (1e-16 / step) balance. No round number,
+# and no powers of two between steps: where f repeats itself (x % 1), or rounds much, wrong estimates would agree.
+STEP = 7e-4 * 2**0.5
+SHORTER = [STEP / 3.7**k for k in range(1, 26)]  # tried, as far as x + step is not just x, where STEP does not agree;
 LONGER = [STEP * 4, STEP * 16]  # and these, where rounding errors drown all others
 FLAT = STEP / 4**7  # where f does not change at steps of at least this, it is constant
 SETTLED = 1e-9  # estimates at two steps that differ by less, relatively, need no third
@@ -64,7 +63,8 @@ class Line:
     """sum(c * f) along a line through the inputs, as a function of the distance t, and its derivative at t = 0.
 
     outputs(t): all of f's outputs at distance t, in one flat array. cotangents: as flat; eps: the outputs' precision.
-    scale: what the steps are multiplied by. shortest: the least distance that means anything.
+    scale: what the steps are multiplied by. shortest: the least distance that means anything. grid: distances are
+    rounded so that adding them to this number is exact.
     """
 
     def __init__(
@@ -73,12 +73,14 @@ class Line:
         cotangents: np.ndarray,
         eps: np.ndarray,
         scale: float,
-        shortest: float = 0.0,
+        shortest: float,
+        grid: float = 0.0,
     ) -> None:
         self.outputs = functools.cache(outputs)
         self.cotangents = cotangents
         self.eps = eps
         self.scale = scale
+        self.grid = grid
         self.steps = [STEP, *(step for step in SHORTER if step * scale >= shortest)]
 
     def examine(self, analytic: float, tolerance: float) -> Outcome:
@@ -144,14 +146,17 @@ class Line:
 
     def central(self, step: float) -> tuple[float, float]:
         """(8 (f(x+h) - f(x-h)) - (f(x+2h) - f(x-2h))) / 12h, with an error of order h^4, and its rounding error."""
-        h = step * self.scale
+        h = self._distance(step)
         near, rounding = self._change(h, -h)
         far, _ = self._change(2 * h, -2 * h)
         return (8 * near - far) / (12 * h), rounding / h
 
+    def _distance(self, step: float) -> float:
+        return (self.grid + step * self.scale) - self.grid
+
     def sided(self, step: float, sign: int) -> tuple[float, float]:
         """(4 (f(x+h) - f(x)) - (f(x+2h) - f(x))) / 2h for h on one side, and its rounding error."""
-        h = sign * step * self.scale
+        h = sign * self._distance(step)
         near, rounding = self._change(h, 0.0)
         far, _ = self._change(2 * h, 0.0)
         return (4 * near - far) / (2 * h), 2 * rounding / abs(h)
@@ -251,15 +256,14 @@ class Differences:
             moved[at] = x + t
             return self._outputs(moved)
 
-        scale = 2.0 ** max(0, math.frexp(x)[1]) if math.isfinite(x) else 1.0
-        return self._line(outputs, scale, 4 * np.spacing(abs(x)))
+        return self._line(outputs, max(1.0, abs(x)), 4 * np.spacing(abs(x)), abs(x))
 
     def direction(self, u: np.ndarray, scale: float) -> Line:
         return self._line(lambda t: self._outputs(self.x + t * u), scale, SHORTEST_OF_DIRECTION)
 
-    def _line(self, outputs: Callable[[float], np.ndarray], scale: float, shortest: float) -> Line:
+    def _line(self, outputs: Callable[[float], np.ndarray], scale: float, shortest: float, grid: float = 0.0) -> Line:
         values, eps = self._unmoved
-        return Line(lambda t: outputs(t) if t else values, self._flat_cotangents, eps, scale, shortest)
+        return Line(lambda t: outputs(t) if t else values, self._flat_cotangents, eps, scale, shortest, grid)
 
     @functools.cached_property
     def _unmoved(self) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,21 +27,17 @@ from minigrad.engine import (
     ON,
     Node,
     backward_pass,
-    buffer_of,
     is_leaf,
     leaf,
-    next_tick,
     observers,
-    owner_of,
     state,
-    thawed_since,
 )
 from minigrad.kernels.memory import give_back
 from minigrad.kernels.pieces import following
 from minigrad.op import Op, watching
 from minigrad.tensor import Tensor, wrap
 from minigrad.threads import get_num_threads
-from minigrad.trees import flatten
+from minigrad.trees import flatten, structure
 
 _hooks_of = operator.attrgetter("hooks")
 
@@ -67,10 +62,10 @@ class Compiled:
         if state.recording != ON or state.depth or observers:
             return self._run_eagerly(put_back(leaves))
         with self._lock:
-            return self._run(leaves, put_back)
+            return self._run(structure(args), leaves, put_back)
 
-    def _run(self, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
-        key = (get_num_threads(), *[_signature(x) for x in leaves])
+    def _run(self, shape_of_args: Any, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
+        key = (get_num_threads(), shape_of_args, *[_signature(x) for x in leaves])
         try:
             recorded = self._programs.get(key)
         except TypeError:  # an argument that Python cannot hash (a set, a slice) may be another one at every call
@@ -185,37 +180,25 @@ class _Recorded:
         workspace: Workspace,
     ):
         self.runs = 0
-        self._as_of = next_tick()
-        self._constants = recorder.constants()
         self._places = [i for i, x in enumerate(inputs) if x is not None]
         arguments = {x._node: i for i, x in enumerate(leaves) if isinstance(x, Tensor) and x._node is not None}
         self._targets: list[Node | int] = [arguments.get(node, node) for node, _ in gradients]
         self._held = {node for node in self._targets if isinstance(node, Node)}
         self._notes: list[Any] = [node.notes for node in self._held]
-        self._parameters = []
-        for node in self._targets:
-            if isinstance(node, Node):
-                owner = owner_of(node)
-                if owner is not None:
-                    self._parameters.append((weakref.ref(owner), node, owner._array))
+        self._tensors = recorder.tensors()
         self.program = Program(
             recorder, [x for x in inputs if x is not None], loss, [g for _, g in gradients], workspace
         )
 
     def fits(self) -> bool:
-        """Whether the parameters still are where they were, and its constants still constants.
+        """Whether the tensors that the function closes over still are where they were, and constants still constants.
 
         An optimizer that is made later moves parameters; a layer that was frozen may train again.
         """
-        for reference, node, array in self._parameters:
-            owner = reference()
-            if owner is None or owner._node is not node or owner._array is not array:
+        for reference, node, array in self._tensors:
+            t = reference()
+            if t is None or t._node is not node or t._array is not array:
                 return False
-        thawed = [owner_of(node) for node in thawed_since(self._as_of)]
-        if any(owner is not None and id(buffer_of(owner._array)) in self._constants for owner in thawed):
-            return False
-        if thawed:
-            self._as_of = next_tick()
         return True
 
     def holds_any(self, nodes: Sequence[Node]) -> bool:
@@ -318,8 +301,8 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
     recordings are kept.
 
     Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. Dropout draws
-    anew in every run. With hooks, captures or anomaly detection the function runs eagerly, and so does one that writes
-    to a tensor in place.
+    anew in every run; a generator of NumPy's that the function closes over does not. With hooks, captures or anomaly
+    detection the function runs eagerly, and so does one that writes to a tensor in place.
 
     >>> import minigrad as mg
     >>> w = mg.tensor([1.0, 2.0], requires_grad=True)

@@ -11,8 +11,8 @@ from minigrad.compiled.tracing import Recorder, Traced, real_of
 from minigrad.tensor import Tensor
 
 _slot: Any = Tensor.__dict__["_array"]
-_shown_lock = threading.Lock()
-_shown_in = 0
+_lock = threading.Lock()
+_contexts: set[object] = set()  # in whatever thread
 
 
 class _Showing(threading.local):
@@ -29,25 +29,31 @@ def tensors_traced(recorder: Recorder) -> Iterator[None]:
     So what is computed from a parameter outside of ops is noted as well. The tensors keep their real arrays; what is
     replaced for the while is how Tensor looks them up, so that eager code does not pay for it.
     """
-    global _shown_in
-    with _shown_lock:
-        _shown_in += 1
-        setattr(Tensor, "_array", property(_traced_array, _keep_array))  # noqa: B010  (which a type checker would not allow)
-    before, _showing.recorder = _showing.recorder, recorder
+    context, before = object(), _showing.recorder
     try:
+        with _lock:
+            _contexts.add(context)
+            setattr(Tensor, "_array", property(_traced_array, _keep_array))  # noqa: B010  (mypy would not allow it)
+        _showing.recorder = recorder
         yield
     finally:
         _showing.recorder = before
-        with _shown_lock:
-            _shown_in -= 1
-            if not _shown_in:
+        recorder.has_ended = True
+        with _lock:
+            _contexts.discard(context)
+            if not _contexts:
                 setattr(Tensor, "_array", _slot)  # noqa: B010
 
 
 def _traced_array(t: Tensor) -> Any:
     array, recorder = _slot.__get__(t), _showing.recorder
-    return array if recorder is None or recorder.looks_away else Traced(array, recorder)
+    if recorder is None or recorder.looks_away:
+        return array
+    recorder.note_tensor(t, array)
+    return Traced(array, recorder)
 
 
 def _keep_array(t: Tensor, array: Any) -> None:
     _slot.__set__(t, real_of(array))
+    if _showing.recorder is not None:
+        _showing.recorder.made.add(id(t))

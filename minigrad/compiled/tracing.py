@@ -47,6 +47,9 @@ class Recorder:
         self.generators: dict[int, tuple[np.random.Generator, dict[str, Any]]] = {}
         self._thread = threading.get_ident()
         self.looks_away = False  # within a call that is noted as a whole, ops are not followed
+        self.has_ended = False
+        self.made: set[int] = set()  # ids of tensors that were given their arrays during the run
+        self._tensors: dict[int, tuple[weakref.ref[Tensor], Node | None, np.ndarray]] = {}
         self._memories: dict[int, tuple[weakref.ref[np.ndarray], Memory]] = {}  # by the id of the array that owns it
 
     def rewind(self) -> None:
@@ -96,9 +99,14 @@ class Recorder:
         if self.memory_of(x.array) is None:
             raise UntraceableError("an array is written to that is no result of the run")
 
-    def constants(self) -> set[int]:
-        """The ids of the arrays, with memory of their own, that steps use and no step makes."""
-        return {id(buffer_of(a)) for step in self.steps for a in arrays_in((step.args, step.kwargs))}
+    def note_tensor(self, t: Tensor, array: np.ndarray) -> None:
+        """A tensor has shown its array: if it was there before the run, the program goes on using that array."""
+        if id(t) not in self.made and id(t) not in self._tensors:
+            self._tensors[id(t)] = weakref.ref(t), t._node, array
+
+    def tensors(self) -> list[tuple[weakref.ref[Tensor], Node | None, np.ndarray]]:
+        """The tensors that the program is for, with their nodes and arrays at recording."""
+        return [found for found in self._tensors.values() if found[0]() is not None]
 
     # --- noting ---
 
@@ -289,6 +297,8 @@ class Traced(NDArrayOperatorsMixin):
         self.recorder.note(function, self, *args)
 
     def __getattr__(self, name: str) -> Any:
+        if self.recorder.has_ended:  # somebody has kept it
+            return getattr(self.array, name)
         method = getattr(np.ndarray, name)
         if name.startswith("_") or not callable(method):
             _complain_of_user()
@@ -326,12 +336,19 @@ class Traced(NDArrayOperatorsMixin):
     def __index__(self) -> int:
         return int(self._read(operator.index))
 
+    def __str__(self) -> str:
+        return str(self._read(str))
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        if self.recorder.has_ended:
+            return np.asarray(self.array, dtype)
         _complain_of_user()
         raise UntraceableError("an array is taken for its values")
 
     def _read(self, read: Callable[[Any], Any]) -> Any:
         """A value that decides what is done next: inside an op it is noted, and checked when the program runs."""
+        if self.recorder.has_ended:
+            return read(self.array)
         _complain_of_user()
         value = read(self.array)
         self.recorder.note(check_value, self, value, read)
@@ -367,7 +384,7 @@ class TracedScalar(Traced):
     __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _not_in_place
 
     def __getattr__(self, name: str) -> Any:
-        if name in _READING or not callable(method := getattr(np.generic, name)):
+        if self.recorder.has_ended or name in _READING or not callable(method := getattr(np.generic, name)):
             return super().__getattr__(name)
         return functools.partial(self._note_method, method)
 

@@ -112,6 +112,30 @@ def test_what_varies_fast_or_rounds_badly_is_not_blamed(f, inputs):
     assert result, str(result)
 
 
+_LARGE = np.array([1500.3, 3000.7, 9000.1, 1e5 + 0.3])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: abs(x % 1.0 - 0.5),
+        lambda x: mg.sin(2 * np.pi * (x % 1.0)),
+        lambda x: mg.sin(np.pi * (x % 2.0)),
+        lambda x: np.floor(x) + 0.25 * x,
+    ],
+)
+def test_steps_are_no_periods(f):
+    assert mg.gradcheck(f, _LARGE)
+    assert mg.gradcheck(f, np.round(_LARGE, -2) + 0.25)
+
+
+def test_wrong_gradients_of_periodic_functions_are_noticed():
+    flat = wrong_op(lambda x: x % 1.0, x=lambda x: 0.0 * x)
+    for x in (*_LARGE, 1000.25, 8000.25):
+        assert failure(flat, np.array([x])).culprit.op == flat.name
+        failure(lambda x: x + 0.1 * (x - np.floor(x.data)) - 0.1 * x + 0.1 * x.detach(), np.array([x]))
+
+
 @pytest.mark.parametrize(
     ("f", "slope"), [(np.reciprocal, lambda x: -1 / x**2), (np.sqrt, lambda x: 0.5 / x**0.5), (np.log, lambda x: 1 / x)]
 )
