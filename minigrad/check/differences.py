@@ -19,7 +19,7 @@ RELATIVE = 2e-9  # how far analytic and numeric may differ, of the larger of the
 OF_LARGEST = 1e-9  # plus this much of the input's largest gradient,
 ABSOLUTE = 1e-10  # plus this, plus what the outputs' rounding errors come to
 # Times max(1, |x|): where the fourth-order error (step^4) and the rounding error (1e-16 / step) balance. No round
-# number, and no powers of two between steps: where f repeats itself (x % 1), or rounds much, wrong estimates would agree.
+# number, and no powers of two between steps: where f repeats itself (x % 1), or rounds, wrong estimates would agree.
 STEP = 7e-4 * 2**0.5
 SHORTER = [STEP / 3.7**k for k in range(1, 26)]  # tried, as far as x + step is not just x, where STEP does not agree;
 LONGER = [STEP * 4, STEP * 16]  # and these, where rounding errors drown all others
