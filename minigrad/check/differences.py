@@ -256,7 +256,8 @@ class Differences:
             moved[at] = x + t
             return self._outputs(moved)
 
-        return self._line(outputs, max(1.0, abs(x)), 4 * np.spacing(abs(x)), abs(x))
+        size = abs(x) if np.isfinite(x) else 0.0  # one that is not may still have a gradient: 0, as an ignored one
+        return self._line(outputs, max(1.0, size), 4 * np.spacing(size), size)
 
     def direction(self, u: np.ndarray, scale: float) -> Line:
         return self._line(lambda t: self._outputs(self.x + t * u), scale, SHORTEST_OF_DIRECTION)

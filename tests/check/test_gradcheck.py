@@ -147,6 +147,16 @@ def test_what_varies_fast_is_still_checked(f, slope, x, factor):
     assert (result.diagnosis.kind, result.culprit.op) == ("constant factor", op.name)
 
 
+@pytest.mark.parametrize("x", [np.inf, -np.inf, np.nan])
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_ignored_gets_no_nan(x):
+    unsafe = mg.op(lambda x: np.sin(x)).rule(x=lambda g, x: g * np.cos(x))
+    for f in (lambda op: lambda x: op(x)[1:], lambda op: lambda x: mg.where(np.array([False, True]), op(x), 1.0)):
+        assert mg.gradcheck(f(mg.sin), np.array([x, 1.0]))
+        result = failure(f(unsafe), np.array([x, 1.0]))
+        assert (result.diagnosis.kind, result.culprit.op) == ("not finite", unsafe.name)
+
+
 def test_an_infinite_slope():
     for f in (mg.cbrt, mg.sqrt):
         result = mg.gradcheck(f, np.array([0.0, 1.0]))
