@@ -3,6 +3,7 @@
 import gc
 import importlib
 import itertools
+import math
 import threading
 from pathlib import Path
 
@@ -135,7 +136,8 @@ def test_every_op_runs_again_bit_for_bit(name):
 @pytest.mark.parametrize("name", sorted({case.name for case in CASES}))
 def test_every_op_of_parameters_that_change(name):
     """Whatever the op looks at in them: their order, their signs."""
-    for case in [case for case in CASES if case.name == name and name != "cholesky"]:
+    cases = [case for case in CASES if case.name == name and name != "cholesky"]
+    for case in cases[:: math.ceil(len(cases) / 8) or 1]:
         leaves = [mg.tensor(x, requires_grad=True) for x in case.arrays if x.dtype.kind == "f"]
         if not leaves or len(leaves) < len(case.arrays):
             continue

@@ -538,20 +538,15 @@ def test_all_text_has_contrast(scheme, report, look):
     found = page.evaluate(CONTRASTS)
     assert len(found) > 500
     assert found[0][0] >= 4.5, found[:5]
-    pale = "color: #777; background: #888; forced-color-adjust: none"
-    page.evaluate(f"document.querySelector('h1').style.cssText = '{pale}'")
-    assert page.evaluate(CONTRASTS)[0][0] < 2  # what is pale is seen
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_buttons_that_do_nothing_can_be_read(scheme, report, look):
-    page = look(report.path, **SCHEMES[scheme])
     page.focus("#stepper")
-    for key in ("Home", "End"):
+    for key in ("Home", "End"):  # where buttons do nothing
         go(page, key)
         found = [row for row in page.evaluate(CONTRASTS) if row[1] == "BUTTON"]
         assert any("next" in said for _, _, said in found)
         assert found[0][0] >= 4.5, found[:3]
+    pale = "color: #777; background: #888; forced-color-adjust: none"
+    page.evaluate(f"document.querySelector('h1').style.cssText = '{pale}'")
+    assert page.evaluate(CONTRASTS)[0][0] < 2  # what is pale is seen
 
 
 def test_it_speaks_to_those_who_do_not_see_it(report, look):
