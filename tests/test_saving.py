@@ -255,22 +255,22 @@ def zip_bytes(**entries):
 HUGE = npy_bytes(np.ones(3)).replace(b"(3,), ", b"(3" + b"0" * 15 + b",), ")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\0" * 1000,
-        b"PK\3\4" + b"rubbish" * 30,
-        "Gemüse\n".encode(),
-        os.urandom(5000),
-        npy_bytes(np.ones(3)),
-        zip_bytes(**{"a.txt": b"text"}),
-        zip_bytes(**{"a.npy": b"text"}),
-        zip_bytes(**{"a.npy": npy_bytes(np.ones(3))[:-1]}),
-        zip_bytes(**{"a.npy": HUGE}),
-        zip_bytes(**{"a.npy": b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((\n"}),
-    ],
-)
+GARBAGE = {
+    "nothing": b"",
+    "zeros": b"\0" * 1000,
+    "the beginning of an archive": b"PK\3\4" + b"rubbish" * 30,
+    "text": "Gemüse\n".encode(),
+    "noise": os.urandom(5000),
+    "a single array": npy_bytes(np.ones(3)),
+    "an archive of text": zip_bytes(**{"a.txt": b"text"}),
+    "text as an array": zip_bytes(**{"a.npy": b"text"}),
+    "an array cut off": zip_bytes(**{"a.npy": npy_bytes(np.ones(3))[:-1]}),
+    "a huge shape": zip_bytes(**{"a.npy": HUGE}),
+    "a broken header": zip_bytes(**{"a.npy": b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((\n"}),
+}
+
+
+@pytest.mark.parametrize("content", GARBAGE.values(), ids=GARBAGE)  # (the bytes differ between the tests' processes)
 def test_garbage_is_a_value_error_that_names_the_file(tmp_path, content):
     path = tmp_path / "rubbish"
     path.write_bytes(content)
