@@ -295,8 +295,8 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
     Arguments: arrays, tensors and nests of them, which enter the function as Tensors (copied if they are not
     contiguous), and anything else, which is part of what is recorded (a call with another number records anew). So is
     everything else that the function uses: train or eval mode, Python numbers, lengths of lists; scalars that change
-    are passed as 0-d arrays. Values of tensors that it closes over are those of the moment; only of parameters it is
-    noticed when they begin or cease to require a gradient, or are moved by an optimizer: then it records anew.
+    are passed as 0-d arrays. Of tensors that it closes over the present values count; when one begins or ceases to
+    require a gradient, or is moved by an optimizer, it records anew.
     check_every: compare each n-th run with an eager one, and raise RuntimeError where they differ. cache: how many
     recordings are kept.
 
