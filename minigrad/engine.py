@@ -56,10 +56,9 @@ observers: weakref.WeakSet[Any] = weakref.WeakSet()
 class Notes:
     """What only some nodes have: hooks, a gradient that is kept (leaves; others after retain_grad), the whole call."""
 
-    __slots__ = ("call", "grad", "hooks", "owner", "retain")
+    __slots__ = ("call", "grad", "hooks", "retain")
 
     def __init__(self, retain: bool = False) -> None:
-        self.owner: weakref.ref[Any] | None = None  # a leaf's tensor
         self.grad: np.ndarray | None = None
         self.hooks: dict[int, Callable[[Any], Any]] = {}
         self.retain = retain
@@ -144,13 +143,7 @@ def leaf(tensor: Any) -> Node:
     """The node of a tensor that requires a gradient and was made by no op; it owns the gradient."""
     node = new_node(None, None, None, (), 0, tensor.shape, tensor.dtype)
     node.notes = Notes(retain=True)
-    node.notes.owner = weakref.ref(tensor)
     return node
-
-
-def owner_of(leaf: Node) -> Any:
-    """A leaf's tensor, if it still lives."""
-    return leaf.notes.owner() if leaf.notes is not None and leaf.notes.owner is not None else None
 
 
 def is_leaf(node: Node) -> bool:
