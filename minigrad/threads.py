@@ -6,13 +6,14 @@ Nothing is touched until a number is set or the first work is spread: `import mi
 from __future__ import annotations
 
 import contextvars
+import itertools
 import operator
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -28,8 +29,32 @@ class _Here(threading.local):
     inside = False
 
 
+class _Blas(NamedTuple):
+    """A BLAS library, and how to ask and tell it the number of its threads."""
+
+    get: Callable[[], int]
+    set: Callable[[int], object]
+
+    @classmethod
+    def of(cls, controller: Any) -> _Blas:
+        """OpenBLAS's own functions if it is one, else threadpoolctl's.
+
+        Those take several times as long, which counts where every kernel needs two; and from threadpoolctl 3.8 on they
+        heed but one thread that sets OpenBLAS's number. (With OpenMP each thread has a number of its own.)
+        """
+        if controller.internal_api == "openblas" and controller.threading_layer != "openmp":
+            for prefix, suffix in itertools.product(("", "scipy_"), ("", "64_", "_64")):
+                get, set_ = (
+                    getattr(controller.dynlib, f"{prefix}openblas_{verb}_num_threads{suffix}", None)
+                    for verb in ("get", "set")
+                )
+                if get is not None and set_ is not None:
+                    return cls(get, set_)
+        return cls(controller.get_num_threads, controller.set_num_threads)
+
+
 class _Threads:
-    """The setting, BLAS's controllers, and who runs now. Changed under `lock` alone.
+    """The setting, the BLAS libraries, and who runs now. Changed under `lock` alone.
 
     An interrupt may come between any two calls: so leave() may be called again, or without enter(), and should it not
     come to its end even then, the next enter() of that thread makes up for it.
@@ -38,22 +63,22 @@ class _Threads:
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a signal handler may ask just then
         self.setting: int | None = None
-        self.blas: list[Any] | None = None  # looked for once: it takes milliseconds, and a call to one a microsecond
+        self.blas: list[_Blas] | None = None  # looked for once: it takes milliseconds
         self.inside: dict[int, int] = {}  # each thread that is inside `spread`, and how many helpers it has
         self.former: list[int] = []  # what BLAS is set to when nobody is inside any more; empty while it is not held
         self.helpers = 0  # threads of minigrad's own
         self.queue: SimpleQueue[tuple[_Job, contextvars.Context]] = SimpleQueue()
 
-    def libraries(self) -> list[Any]:
+    def libraries(self) -> list[_Blas]:
         if self.blas is None:
             from threadpoolctl import ThreadpoolController  # half of what NumPy's own import takes
 
-            self.blas = ThreadpoolController().select(user_api="blas").lib_controllers
+            self.blas = [_Blas.of(found) for found in ThreadpoolController().select(user_api="blas").lib_controllers]
         return self.blas
 
     def number(self) -> int:
         if self.setting is None:
-            limits = self.former or [library.get_num_threads() for library in self.libraries()]
+            limits = self.former or [library.get() for library in self.libraries()]
             self.setting = max(1, min([cores(), *limits]))
         return self.setting
 
@@ -62,7 +87,7 @@ class _Threads:
         with self.lock:
             self.inside.pop(threading.get_ident(), None)
             if not self.former:
-                self.former = [library.get_num_threads() for library in self.libraries()]
+                self.former = [library.get() for library in self.libraries()]
                 self._set_blas([1] * len(self.former))
             running = len(self.inside) + sum(self.inside.values())
             helpers = self.inside[threading.get_ident()] = max(0, min(wanted, self.number() - running) - 1)
@@ -80,14 +105,7 @@ class _Threads:
 
     def _set_blas(self, numbers: Sequence[int]) -> None:
         for library, n in zip(self.libraries(), numbers):
-            # threadpoolctl from 3.8 on heeds but one thread that sets OpenBLAS's number, until it is told to forget it
-            heed_anyone = getattr(library, "clear_controlling_thread", None)
-            if heed_anyone is None:
-                library.set_num_threads(n)
-            else:
-                heed_anyone(force=True)
-                library.set_num_threads(n)
-                heed_anyone(force=True)
+            library.set(n)
 
     def set(self, n: int) -> None:
         with self.lock:
@@ -111,7 +129,7 @@ class _Threads:
 _here = _Here()
 _threads = _Threads()
 if hasattr(os, "register_at_fork"):
-    # (threadpoolctl's own lock is taken under this one, and must not be held by a thread that the child will not have)
+    # under the lock: the child will not have a thread that is in the midst of a change, and whatever it holds
     os.register_at_fork(
         before=lambda: _threads.lock.acquire(),
         after_in_parent=lambda: _threads.lock.release(),

@@ -147,7 +147,7 @@ def in_another_thread(function, *args):
 
 
 def test_blas_obeys_whichever_thread_calls():
-    """threadpoolctl 3.8 ignores all but the first that does, unless it is told otherwise."""
+    """threadpoolctl 3.8 would ignore all but the first that does."""
     inside = []
     in_another_thread(spread, lambda units: inside.extend(blas_threads()), range(2), 1)
     assert set(inside) == {1}
