@@ -54,11 +54,13 @@ def block_shape(itemsize: int) -> tuple[int, int]:
     v and g and their gradients need the rest. Forward, those of the keys come from outside it for every block, so it is
     taller than wide; backward, those of the queries do, but other shapes are no faster. Both are multiples of the
     widest vector and of the rows that BLAS computes at a time; with fewer than 144 the calls would cost more than they
-    compute.
+    compute. Where BLAS packs the operands of every product, that costs more than leaving the second-level cache, unless
+    a block is 384 wide.
     """
     scores = second_level_cache() * 3 // 10 // itemsize
-    keys = max(144, math.isqrt(scores * 3 // 5) // 48 * 48)
-    return max(144, scores // keys // 48 * 48), keys
+    least = 144 if small_product() else 384
+    keys = max(least, math.isqrt(scores * 3 // 5) // 48 * 48)
+    return max(least, scores // keys // 48 * 48), keys
 
 
 @functools.cache
