@@ -1,5 +1,6 @@
 """Compiled runs against eager ones, bit for bit: every op, random programs, models; and when they must not be used."""
 
+import functools
 import gc
 import importlib
 import itertools
@@ -97,7 +98,7 @@ def whole_or_in_lanes(request):
 
 
 def recordings(compiled):
-    return len(compiled._programs)
+    return sum(len(kept.programs) for kept in compiled._recordings.values())
 
 
 def some_of(cases):
@@ -794,6 +795,76 @@ def test_a_value_that_decides_inside_an_op_is_watched():
     assert compiled(np.array(1.0)).item() == 5.0
 
 
+def counted(f):
+    """f, and the number of its calls: one for a recording or an eager run, none for a program's."""
+
+    @functools.wraps(f)
+    def loss(*args):
+        loss.calls += 1
+        return f(*args)
+
+    loss.calls = 0
+    return loss
+
+
+def test_each_of_a_few_values_that_decide_has_a_program_of_its_own():
+    """Masks that hide something in one batch and nothing in another, in turns."""
+    x = mg.tensor(normal(3, 5, 4), requires_grad=True)
+    loss = counted(lambda mask: (mg.attention(x, x, x, mask=mask) ** 2).sum())
+    full = np.ones((3, 5, 5), bool)
+    padded = full & (np.arange(5) < 4)
+    dead = padded & (np.arange(5) < 3)[:, None]
+    masks = [full, padded, dead] * 10
+    compiled = compare(loss, [x], [[mask] for mask in masks])
+    assert recordings(compiled) == 3
+    loss.calls = 0
+    for mask in masks:
+        compiled(mask)
+    assert loss.calls == 0
+
+
+@mg.op
+def stepped(x, at):
+    """x times how many of `at` it is at least."""
+    return x * int(np.sum(x.item() >= at))
+
+
+stepped.rule(x=lambda g, x, at: g * int(np.sum(x.item() >= at)))
+
+
+def test_where_values_decide_anew_in_every_call_all_run_eagerly():
+    w = mg.tensor(1.0, requires_grad=True)
+    loss = counted(lambda x: stepped(w * x, np.arange(1.0, 1000)))
+    compiled = mg.compile(loss)
+    assert [compiled(np.array(n + 0.5)).item() for n in range(1, 50)] == [n * (n + 0.5) for n in range(1, 50)]
+    assert (loss.calls, recordings(compiled)) == (49, 0)
+
+
+def test_a_value_that_decides_otherwise_now_and_then_costs_no_program():
+    w = mg.tensor(1.0, requires_grad=True)
+    loss = counted(lambda x: stepped(w * x, np.arange(1.0, 1000)))
+    compiled = mg.compile(loss)
+    for n in range(2, 40):
+        assert compiled(np.array(n + 0.5)).item() == n * (n + 0.5)
+        for _ in range(30):
+            assert compiled(np.array(1.5)).item() == 1.5
+    assert loss.calls == 39
+    assert recordings(compiled) == 4
+
+
+def test_an_error_of_the_callers_costs_no_program():
+    w = mg.tensor(normal(4, 3), requires_grad=True)
+    loss = counted(lambda x, labels: nn.cross_entropy(x @ w, labels))
+    compiled = mg.compile(loss)
+    compiled(normal(2, 4), np.array([0, 2]))
+    for _ in range(10):
+        with pytest.raises(IndexError, match="label 3 is out of range"):
+            compiled(normal(2, 4), np.array([0, 3]))
+    loss.calls = 0
+    compiled(normal(2, 4), np.array([1, 2]))
+    assert loss.calls == 0
+
+
 def test_an_op_that_leaves_numpy_is_one_call():
     import math
 
@@ -921,7 +992,7 @@ def test_failures_are_forgotten_like_programs():
     for n in range(1, 20):
         compiled(normal(n, 3))
     assert recordings(compiled) == 0
-    assert len(compiled._failures) == 4
+    assert len(compiled._recordings) == 4
 
 
 def test_memory_is_used_again():

@@ -41,7 +41,10 @@ from minigrad.trees import flatten, structure
 
 _hooks_of = operator.attrgetter("hooks")
 
-_TRIES = 3  # how often a program may turn out not to fit before its arguments' shapes are left to eager runs
+_MOST = 4  # programs for arguments of the same shapes and dtypes
+
+# So often may a call turn out to fit none of them, and once more for so many that did, before all run eagerly.
+_TRIES, _RUNS_A_TRY = 3, 16
 
 
 class Compiled:
@@ -51,8 +54,7 @@ class Compiled:
         functools.update_wrapper(self, function)
         self._function = function
         self._check_every, self._cache = check_every, cache
-        self._programs: OrderedDict[Any, _Recorded] = OrderedDict()
-        self._failures: dict[Any, int] = {}
+        self._recordings: OrderedDict[Any, _Recordings] = OrderedDict()
         self._workspace = Workspace()
         self._lock = threading.RLock()
 
@@ -67,34 +69,40 @@ class Compiled:
     def _run(self, shape_of_args: Any, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
         key = (get_num_threads(), shape_of_args, *[_signature(x) for x in leaves])
         try:
-            recorded = self._programs.get(key)
+            recordings = self._recordings_for(key)
         except TypeError:  # an argument that Python cannot hash (a set, a slice) may be another one at every call
             return self._run_eagerly(put_back(leaves))
-        if recorded is None and self._failures.get(key, 0) >= _TRIES:
-            return self._run_eagerly(put_back(leaves))
         nodes = [x._node for x in leaves if isinstance(x, Tensor) and x._node is not None]
-        if len(set(nodes)) < len(nodes) or any(node.notes is not None and node.notes.hooks for node in nodes):
+        if recordings.hopeless or len(set(nodes)) < len(nodes):
             return self._run_eagerly(put_back(leaves))
-        if recorded is None or not recorded.fits():
-            return self._record(key, leaves, put_back)
-        if recorded.is_hooked() or recorded.holds_any(nodes):
+        if any(node.notes is not None and node.notes.hooks for node in nodes):
             return self._run_eagerly(put_back(leaves))
-        if len(self._programs) > 1:
-            self._programs.move_to_end(key)
-        recorded.runs += 1
-        try:
-            if self._check_every and recorded.runs % self._check_every == 0:
-                return self._run_checked(recorded, leaves, put_back)
-            return recorded.run(leaves)
-        except (ChangedError, IndexError, ValueError):  # the latter two: an eager run says what is wrong
-            self._note_failure(key, self._failures.get(key, 0) + 1)
-            del self._programs[key]
-            return self._run_eagerly(put_back(leaves))
+        for recorded in recordings.of_present_tensors():
+            if recorded.is_hooked() or recorded.holds_any(nodes):
+                return self._run_eagerly(put_back(leaves))
+            try:
+                loss = self._run_recorded(recorded, leaves, put_back)
+            except (ChangedError, IndexError, ValueError):  # the latter two: recording anew says what is wrong
+                continue
+            recordings.note_run(recorded)
+            return loss
+        return self._record(recordings, leaves, put_back)
 
-    def _note_failure(self, key: Any, failures: int) -> None:
-        self._failures[key] = failures
-        if len(self._failures) > self._cache:
-            del self._failures[next(iter(self._failures))]  # the oldest
+    def _recordings_for(self, key: Any) -> _Recordings:
+        found = self._recordings.get(key)
+        if found is None:
+            found = self._recordings[key] = _Recordings()
+            if len(self._recordings) > self._cache:
+                self._recordings.popitem(last=False)
+        elif len(self._recordings) > 1:
+            self._recordings.move_to_end(key)
+        return found
+
+    def _run_recorded(self, recorded: _Recorded, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
+        recorded.runs += 1
+        if self._check_every and recorded.runs % self._check_every == 0:
+            return self._run_checked(recorded, leaves, put_back)
+        return recorded.run(leaves)
 
     def _run_eagerly(self, args: Sequence[Any]) -> Tensor:
         loss = self._loss(args)
@@ -111,7 +119,7 @@ class Compiled:
             )
         return loss
 
-    def _record(self, key: Any, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
+    def _record(self, recordings: _Recordings, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
         recorder = Recorder()
         inputs = [np.array(x._array, order="K") if isinstance(x, Tensor) else None for x in leaves]
         # Arguments have nodes of their own: the function may hold the same tensor besides.
@@ -125,7 +133,7 @@ class Compiled:
                 recorder.turn_back()
                 found = backward_pass([(loss._node, loss._cotangent(None))], inputs=set(nodes))
         except UntraceableError:
-            self._note_failure(key, _TRIES)
+            recordings.give_up()
             recorder.rewind()
             return self._run_eagerly(put_back(leaves))
         given = {stand_in: node for node, stand_in in nodes_of.items()}
@@ -136,10 +144,10 @@ class Compiled:
         result = value.copy()
         for node, g in gradients:
             _add_gradient(node, g)
+        if recordings.programs:
+            recordings.note_miss()
         if held.isdisjoint(nodes_of):
-            self._programs[key] = _Recorded(recorder, leaves, inputs, value, gradients, self._workspace)
-        if len(self._programs) > self._cache:
-            self._programs.popitem(last=False)
+            recordings.add(_Recorded(recorder, leaves, inputs, value, gradients, self._workspace))
         del value, gradients
         give_back()  # what recording has left behind is as large as the workspace will be
         return wrap(result, None)
@@ -165,6 +173,43 @@ class Compiled:
                 "number, a closed-over array): make it an argument, or compile anew"
             )
         return recorded.finish(value, gradients)
+
+
+class _Recordings:
+    """The programs for arguments of the same shapes and dtypes.
+
+    There are several where what is done follows from values that an op looks at: whether a mask hides anything.
+    """
+
+    def __init__(self) -> None:
+        self.programs: list[_Recorded] = []  # the one that ran last first
+        self._runs = self._misses = 0
+        self.hopeless = False  # whether recording does not pay
+
+    def of_present_tensors(self) -> list[_Recorded]:
+        """The programs; without those whose tensors have moved, which never run again."""
+        if not all(recorded.fits() for recorded in self.programs):
+            self.programs = [recorded for recorded in self.programs if recorded.fits()]
+        return self.programs
+
+    def note_run(self, recorded: _Recorded) -> None:
+        self._runs += 1
+        if recorded is not self.programs[0]:
+            self.programs.remove(recorded)
+            self.programs.insert(0, recorded)
+
+    def note_miss(self) -> None:
+        self._misses += 1
+        if self._misses > _TRIES + self._runs // _RUNS_A_TRY:
+            self.give_up()
+
+    def add(self, recorded: _Recorded) -> None:
+        if not self.hopeless:
+            self.programs = [recorded, *self.programs[: _MOST - 1]]
+
+    def give_up(self) -> None:
+        self.hopeless = True
+        self.programs = []
 
 
 class _Recorded:
@@ -297,8 +342,10 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
     everything else that the function uses: train or eval mode, Python numbers, lengths of lists; scalars that change
     are passed as 0-d arrays. Of tensors that it closes over the present values count; when one begins or ceases to
     require a gradient, or is moved by an optimizer, it records anew.
-    check_every: compare each n-th run with an eager one, and raise RuntimeError where they differ. cache: how many
-    recordings are kept.
+    Where an op looks at values (whether a mask hides anything), each outcome is recorded, up to four; if there are ever
+    new ones, all calls with such arguments run eagerly.
+    check_every: compare each n-th run with an eager one, and raise RuntimeError where they differ. cache: for how many
+    kinds of arguments recordings are kept.
 
     Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. Dropout draws
     anew in every run; a generator of NumPy's that the function closes over does not. With hooks, captures or anomaly
