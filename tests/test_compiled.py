@@ -865,6 +865,23 @@ def test_an_error_of_the_callers_costs_no_program():
     assert loss.calls == 0
 
 
+@mg.op
+def by_kind(x):
+    """What isinstance says of an array and of one of its sums decides."""
+    total = np.sum(x)
+    y = np.square(x) if isinstance(x, np.ndarray) else x
+    return y * 2.0 if isinstance(total, (float, np.floating)) and not isinstance(total, np.ndarray) else y
+
+
+by_kind.rule(x=lambda g, x: g * (4.0 * x if isinstance(x, np.ndarray) and isinstance(x.max(), np.floating) else 1.0))
+
+
+def test_ops_find_arrays_and_scalars_to_be_what_they_are_eagerly():
+    w = mg.tensor([4.0, 9.0], requires_grad=True)
+    compiled = compare(lambda s: by_kind(w * s).sum(), [w], [[np.array(s)] for s in (1.0, 1.5, -1.0)])
+    assert compiled(np.array(1.0)).item() == 2 * (16 + 81)
+
+
 def test_an_op_that_leaves_numpy_is_one_call():
     import math
 

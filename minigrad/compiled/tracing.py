@@ -241,6 +241,15 @@ class Traced(NDArrayOperatorsMixin):
         self.array = array
         self.recorder = recorder
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What isinstance goes by: an op of the user's may treat arrays in one way and numbers in another."""
+        asks = _module(sys._getframe(1)).partition(".")[0]
+        return type(self) if asks in ("minigrad", "numpy") else type(self._stands_for())
+
+    def _stands_for(self) -> Any:
+        return self.array
+
     shape = property(lambda self: self.array.shape)
     dtype = property(lambda self: self.array.dtype)
     ndim = property(lambda self: self.array.ndim)
@@ -375,6 +384,9 @@ class TracedScalar(Traced):
     """Stands for one of NumPy's scalars. They are never written to: s += 1 makes another one."""
 
     __slots__ = ()
+
+    def _stands_for(self) -> Any:
+        return self.array[()]
 
     __pow__ = _of_scalars(operator.pow, Traced.__pow__)
     __rpow__ = _of_scalars(lambda a, b: b**a, Traced.__rpow__)
@@ -597,6 +609,4 @@ def _is_view(result: Any, operands: Any) -> bool:
 
 def real_of(x: Any) -> Any:
     """x with the arrays and scalars that Traced ones stand for."""
-    if isinstance(x, TracedScalar):
-        return x.array[()]
-    return x.array if isinstance(x, Traced) else map_nested(real_of, x)
+    return x._stands_for() if isinstance(x, Traced) else map_nested(real_of, x)
