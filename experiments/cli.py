@@ -8,29 +8,29 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
-import minigrad as mg
-from experiments import claims, pictures, splits
+from experiments import claims, splits
 from experiments.data.errors import DataError
 from experiments.data.files import sha256
-from experiments.per_vector import PerVectorTask
 from experiments.report import build as report
-from experiments.report.recorder import Recorder
 from experiments.runs import Run, versions
-from experiments.seq2seq import Seq2SeqTask
+from experiments.scenarios import (
+    TASKS,
+    carry_out,
+    carry_out_part,
+    config_of,
+    labeller_of,
+    read_config,
+    tasks_of,
+    write_report,
+)
 from experiments.settings import Settings, UsageError, add_options
 from experiments.single import SingleTask
-from experiments.task import Labeller, Metrics, Task
-from experiments.training import Training
-from minigrad import nn
+from experiments.task import Task
 from minigrad.threads import set_num_threads
-
-TASKS: dict[str, type[Task]] = {task.scenario: task for task in (PerVectorTask, SingleTask, Seq2SeqTask)}
 
 # Without a scenario: each on the project's own data, with the lecture's comparison where there is one.
 ALL = [
@@ -121,8 +121,8 @@ def _run_scenario(task_class: type[Task], argv: list[str]) -> None:
     files = {name: os.path.abspath(options[name]) for name in splits.SPLITS if name in options}
     given = {f.name: options[f.name] for f in fields(task_class.settings_class) if f.name in options}
     preset = task_class.defaults[splits.suffix_of(files, task_class.defaults)]
-    config = _config(task_class, replace(preset, **given), files, options.get("label"), options.get("folds"))
-    tasks = _tasks(config)  # before the directory is made: malformed data leaves nothing behind
+    config = config_of(task_class, replace(preset, **given), files, options.get("label"), options.get("folds"))
+    tasks = tasks_of(config)  # before the directory is made: malformed data leaves nothing behind
     _tell(_go_on(Run.create(options.get("out"), config), config, tasks))
     return None
 
@@ -148,45 +148,6 @@ def _scenario_parser(task_class: type[Task]) -> _Parser:
     return parser
 
 
-def _config(
-    task_class: type[Task], settings: Any, files: Mapping[str, str], label: str | None, folds: int | None
-) -> dict[str, Any]:
-    """What config.json holds: enough to begin the run again."""
-    if folds is not None and set(files) != {"train"}:
-        raise UsageError("--folds splits the training file, and goes with --train alone")
-    if label is not None and not files:
-        raise UsageError("--label names an array of the file that --train names, and there is none")
-    return {
-        "scenario": task_class.scenario,
-        "settings": asdict(settings),
-        "files": splits.checksums(files),
-        "label": label,
-        "folds": folds,
-        "versions": versions(),
-    }
-
-
-def _tasks(config: dict[str, Any]) -> list[Task]:
-    """The task of a run, or one for each fold, with weights initialised by the seed."""
-    task_class = TASKS[config["scenario"]]
-    settings = task_class.settings_class(**config["settings"])
-    set_num_threads(settings.threads)
-    files = _paths(config)
-    if not files:
-        mg.seed(settings.seed)
-        return [task_class.embedded(settings)]
-    suffix = Path(files["train"]).suffix.lower()
-    if config["folds"] is None:
-        data = [splits.load(files, config["label"], settings.seed)]
-    else:
-        data = splits.folds(files, config["label"], config["folds"], settings.seed)
-    tasks = []
-    for split in data:
-        mg.seed(settings.seed)
-        tasks.append(task_class.from_splits(settings, split, suffix))
-    return tasks
-
-
 # --- stopping and going on ---------------------------------------------------------------------------------------
 
 
@@ -202,7 +163,7 @@ def _resumable(run: Run) -> Iterator[None]:
 
 def _resume(path: Path, scenario: str | None = None) -> None:
     run = Run.open(path)
-    config = _config_of(run)
+    config = read_config(run)
     if run.finished:
         raise UsageError(f"{path} is finished: result.json has its scores")
     if "fold" in config:
@@ -214,107 +175,13 @@ def _resume(path: Path, scenario: str | None = None) -> None:
     for file in config["files"].values():
         if sha256(file["path"]) != file["sha256"]:
             raise UsageError(f"{file['path']} has changed since the run was begun: start a new run")
-    _tell(_go_on(run, config, _tasks(config)))
+    _tell(_go_on(run, config, tasks_of(config)))
     return None
 
 
-def _config_of(run: Run) -> dict[str, Any]:
-    """A run's config.json; UsageError unless a run can be made of it."""
-    config = run.read_json("config.json")
-    try:
-        if config["scenario"] == "claims":
-            raise ValueError("it is of claims, which have no model")
-        if config["scenario"] == "all":
-            replace(TASKS["single"].defaults[""], seed=config["seed"])
-            return config
-        TASKS[config["scenario"]].settings_class(**config["settings"])
-        known = [(os.fspath(file["path"]), str(file["sha256"])) for file in config["files"].values()]
-        if not isinstance(config["label"], (str, type(None))) or not isinstance(config["folds"], (int, type(None))):
-            raise TypeError("label is a name and folds is a number, or both are null")
-        if known and "train" not in config["files"]:
-            raise ValueError("files have no train")
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
-        reason = f"it lacks {error}" if isinstance(error, LookupError) else str(error)
-        raise UsageError(f"{run.path / 'config.json'} does not describe a run: {reason}") from None
-    return config
-
-
 def _go_on(run: Run, config: dict[str, Any], tasks: list[Task]) -> dict[str, Any]:
-    """Train what is not trained yet; returns the result, which is in result.json too."""
     with _resumable(run):
-        return _train(run, config, tasks[0]) if config["folds"] is None else _train_folds(run, config, tasks)
-
-
-def _part(path: Path, config: dict[str, Any], task: Task | None = None) -> dict[str, Any]:
-    """The result of a run within a run, which may have been begun, or finished, before that was stopped."""
-    run = Run.within(path, config)
-    result = run.read_json("result.json") if run.finished else _train(run, config, task or _tasks(config)[0])
-    return {**result, "run": str(path)}
-
-
-@np.errstate(over="ignore", invalid="ignore")  # what breaks down is told once, by the gradients' norm
-def _train(run: Run, config: dict[str, Any], task: Task) -> dict[str, Any]:
-    unknown = {split: task.unknown_labels(split) for split in ("dev", "test") if split in task.splits}
-    for split, count in unknown.items():
-        if count:
-            were = "label in {} does" if count == 1 else "labels in {} do"
-            print(f"{count} {were.format(split)} not occur in train; counted as wrong", file=sys.stderr)
-    mg.seed(task.settings.seed)
-    recorder = Recorder(task, run.path)
-    training = Training(task, recorder)
-    run.restore(training)
-    run.save(training)
-    run.write_json("vocabulary.json", task.labeller.to_json())
-    training.run(run.save)
-    run.save_weights(task.model)
-    recorder.finish()
-    task.model.eval()
-    metrics = {split: task.evaluate(split) for split in unknown}
-    if pictures.available():
-        pictures.draw_curves(run.path, training.history, task.score_name)
-        pictures.draw_attention(run.path, task.model, task.example())
-    else:
-        print(pictures.MISSING, file=sys.stderr)
-    result = {
-        "scenario": task.scenario,
-        "model": task.settings.model,
-        "metrics": metrics,
-        "unknown_labels": unknown,
-        "summary": {split: task.summary(scores) for split, scores in metrics.items()},
-        "epochs": training.epoch,
-        "best_epoch": training.best_epoch,
-        "parameters": sum(p.size for p in task.model.parameters()),
-        "seconds": round(training.seconds, 2),
-        "seed": task.settings.seed,
-        "versions": versions(),
-        "files": config["files"],
-    }
-    _write_report(run, config, task.model, result)
-    run.write_json("result.json", result)
-    return {**result, "run": str(run.path)}
-
-
-def _train_folds(run: Run, config: dict[str, Any], tasks: list[Task]) -> dict[str, Any]:
-    """Each fold in a directory of its own; every sequence is tested once, by a model that has not seen it."""
-    results = []
-    for i, task in enumerate(tasks, 1):
-        results.append(_part(run.path / f"fold-{i}", {**config, "folds": None, "fold": i}, task))
-    sizes = [splits.count(task.splits["test"]) for task in tasks]
-    accuracies = [r["metrics"]["test"]["accuracy"] for r in results]
-    overall: Metrics = {"accuracy": sum(a * n for a, n in zip(accuracies, sizes)) / sum(sizes)}
-    result = {
-        **results[0],
-        "metrics": {"test": overall},
-        "unknown_labels": {"test": sum(r["unknown_labels"]["test"] for r in results)},
-        "summary": {"test": f"in {len(tasks)}-fold cross-validation {tasks[0].summary(overall)}"},
-        "folds": accuracies,
-        "epochs": [r["epochs"] for r in results],
-        "best_epoch": [r["best_epoch"] for r in results],
-        "seconds": round(sum(r["seconds"] for r in results), 2),
-    }
-    del result["run"]
-    run.write_json("result.json", result)
-    return {**result, "run": str(run.path)}
+        return carry_out(run, config, tasks)
 
 
 def _tell(result: dict[str, Any]) -> None:
@@ -369,7 +236,7 @@ def _configs_of_all(seed: int) -> dict[str, dict[str, Any]]:
     for scenario, model in ALL:
         task_class = TASKS[scenario]
         settings = replace(task_class.defaults[""], seed=seed, model=model)
-        configs[f"{scenario}-{model}"] = _config(task_class, settings, {}, None, None)
+        configs[f"{scenario}-{model}"] = config_of(task_class, settings)
     return configs
 
 
@@ -377,7 +244,7 @@ def _go_on_with_all(run: Run, config: dict[str, Any]) -> None:
     results = {}
     with _resumable(run):
         for name, part in _configs_of_all(config["seed"]).items():
-            results[name] = _part(run.path / name, part)
+            results[name] = carry_out_part(run.path / name, part)
         scores = {name: r["metrics"]["test"] for name, r in results.items()}
         run.write_json("result.json", {"scenario": "all", "seed": config["seed"], "metrics": scores})
     print(f"\n{'scenario':12}{'model':11}{'parameters':>11}{'seconds':>9}  scores on test")
@@ -438,22 +305,11 @@ def _report(argv: list[str]) -> None:
     parser.add_argument("--claims", type=Path, metavar="RUN", help="a run of the claims, whose table is to stand in it")
     options = parser.parse_args(argv)
     run = Run.open(options.run)
-    config = _config_of(run)
+    config = read_config(run)
     _one_model(run, config)
     if options.claims is not None:
         run.write_text(report.CLAIMS, report.claims_in(options.claims))
-    print(_write_report(run, config, _labeller(run, config).model, run.read_json("result.json")))
-
-
-def _write_report(run: Run, config: Mapping[str, Any], model: nn.Module, result: Mapping[str, Any]) -> Path:
-    task_class = TASKS[config["scenario"]]
-    defaults = task_class.defaults[splits.suffix_of(_paths(config), task_class.defaults)]
-    return report.write(run, model, result, defaults, task_class.score_name)
-
-
-def _paths(config: Mapping[str, Any]) -> dict[str, str]:
-    """Each split's file."""
-    return {name: file["path"] for name, file in config["files"].items()}
+    print(write_report(run, config, labeller_of(run, config).model, run.read_json("result.json")))
 
 
 def _one_model(run: Run, config: Mapping[str, Any]) -> None:
@@ -470,24 +326,9 @@ def _predict(argv: list[str]) -> None:
     parser.add_argument("input", help="a text, a .txt file with a text a line, or a file of frames (.ts, .npz)")
     options = parser.parse_args(argv)
     run = Run.open(options.run)
-    config = _config_of(run)
+    config = read_config(run)
     _one_model(run, config)
     if not options.input.strip():
         raise UsageError("there is nothing to label: the input is empty")
-    for line in _labeller(run, config).predict(options.input):
+    for line in labeller_of(run, config).predict(options.input):
         print(line)
-
-
-def _labeller(run: Run, config: dict[str, Any]) -> Labeller:
-    """A run's model with its best weights."""
-    task_class = TASKS[config["scenario"]]
-    settings = task_class.settings_class(**config["settings"])
-    set_num_threads(settings.threads)
-    state = run.read_json("vocabulary.json")
-    try:
-        labeller = task_class.labeller_class.from_json(settings, state)
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise UsageError(f"{run.path / 'vocabulary.json'} cannot be used: {error}") from None
-    run.load_weights(labeller.model)
-    labeller.model.eval()
-    return labeller

@@ -642,11 +642,11 @@ def small(monkeypatch, no_pictures):
     """All experiments, so small that they take a moment."""
     from dataclasses import replace
 
-    from experiments import cli
+    from experiments import cli, scenarios
     from experiments.data import english, numerals, speakers
 
     tiny = {"dim": 8, "heads": 2, "blocks": 1, "hidden": 8, "epochs": 1}
-    for task in cli.TASKS.values():
+    for task in scenarios.TASKS.values():
         monkeypatch.setattr(task, "defaults", {"": replace(task.defaults[""], **tiny)})
     for module, sizes in ((english, (40, 10, 20)), (speakers, (2, 1, 1)), (numerals, (100, 5, 5))):
         monkeypatch.setattr(module, "splits", lambda seed, make=module.splits, sizes=sizes: make(seed, *sizes))
@@ -676,10 +676,10 @@ def test_without_a_scenario_all_run_and_a_table_is_printed(small, tmp_path, call
 
 
 def test_all_can_be_stopped_and_resumed(small, tmp_path, call, monkeypatch):
-    from experiments import cli
+    from experiments import scenarios
 
     assert call("--out", tmp_path / "whole").status == 0
-    train, seen = cli._train, []
+    train, seen = scenarios._train, []
 
     def stopping(run, *rest):
         seen.append(run.path.name)
@@ -687,7 +687,7 @@ def test_all_can_be_stopped_and_resumed(small, tmp_path, call, monkeypatch):
             raise KeyboardInterrupt
         return train(run, *rest)
 
-    monkeypatch.setattr(cli, "_train", stopping)
+    monkeypatch.setattr(scenarios, "_train", stopping)
     done = call("--out", tmp_path / "parts")
     assert done.status == 130
     assert done.err[-1].endswith(f"Go on with: python -m experiments --resume {tmp_path / 'parts'}")

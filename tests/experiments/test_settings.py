@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from experiments.cli import TASKS
+from experiments.scenarios import TASKS
 from experiments.settings import (
     PerVectorSettings,
     Seq2SeqSettings,
