@@ -31,7 +31,7 @@ from minigrad.ops.reductions import sum
 from minigrad.ops.shapes import reshape, stack
 from minigrad.random import get_state, set_state
 from minigrad.tensor import Tensor, wrap
-from minigrad.trees import flatten
+from minigrad.trees import flatten, leaves_like
 
 ArgNums = int | Sequence[int]
 
@@ -105,7 +105,7 @@ def vjp(f: Callable[..., Any], *xs: Any) -> tuple[Any, Callable[[Any], tuple[Any
     values = [_array_of(t, f) for t in outputs]
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
-        given = _cotangents(cotangent, values)
+        given = _cotangents(leaves_like(cotangent, y, f"the cotangent of {_name(f)}"), values)
         pairs = [
             (t._node, g) for t, g in zip(outputs, given) if isinstance(t, Tensor) and transform.reached_by(t._node)
         ]
@@ -134,7 +134,7 @@ def jvp(f: Callable[..., Any], xs: Any, vs: Any) -> tuple[Any, Any]:
     if not isinstance(vs, tuple):
         raise TypeError(f"for a tuple of arguments jvp takes a tuple of as many directions, not a {type(vs).__name__}")
     value, pull = vjp(f, *xs)
-    tangents, _ = flatten(list(vs))
+    tangents = leaves_like(vs, xs, "the directions")
 
     def along(cotangent: Any) -> Tensor:
         gradients, _ = flatten(list(pull(cotangent)))
@@ -150,8 +150,8 @@ def jvp(f: Callable[..., Any], xs: Any, vs: Any) -> tuple[Any, Any]:
 def jacobian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
     """The function that returns all first derivatives of `f`: (*output, *input), in the structure of the arguments.
 
-    One backward pass for each element of the output. TypeError for a function that returns several arrays, or complex
-    numbers.
+    One backward pass for each element of the output. If f returns a nest of arrays, it is a nest of such derivatives.
+    TypeError for complex numbers.
 
     >>> jacobian(lambda x: x**2)(np.array([1.0, 2.0]))
     array([[2., 0.],
@@ -172,36 +172,40 @@ def jacobian(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
             return f(*filled, **kwargs)
 
         value, pull = vjp(of_chosen, *chosen)
-        if isinstance(value, (list, tuple, dict)):
-            raise TypeError(
-                f"a jacobian is of a function that returns one array, and this one returned a {type(value).__name__}"
-            )
-        _check_real(value, f, "jacobian")
-        trees = _rows(pull, value)
-        return trees[0] if isinstance(argnums, int) else tuple(trees)
+        outputs, put_back = flatten(value)
+        for output in outputs:
+            _check_real(output, f, "jacobian")
+        zeros = [np.zeros(np.shape(output), output.dtype) for output in outputs]
+
+        def of_output(i: int) -> Any:
+            trees = _rows(lambda c: pull(put_back([*zeros[:i], c, *zeros[i + 1 :]])), zeros[i])
+            return trees[0] if isinstance(argnums, int) else tuple(trees)
+
+        return put_back(list(map(of_output, range(len(zeros)))))
 
     return derivatives
 
 
-def _rows(pull: Callable[[Any], tuple[Any, ...]], value: Any) -> list[Any]:
-    """The gradients of every element of the value, stacked: (*output, *input) for each argument."""
-    shape, dtype = np.shape(value), value.dtype
+def _rows(pull: Callable[[np.ndarray], tuple[Any, ...]], zero: np.ndarray) -> list[Any]:
+    """The gradients of every element of an output, stacked: (*output, *input) for each argument. zero: of its shape."""
     rows, put_back = [], None
-    for i in range(value.size):
-        basis = np.zeros(value.size, dtype)
-        basis[i] = 1
-        leaves, put_back = flatten(list(pull(basis.reshape(shape))))
+    for i in range(zero.size):
+        basis = np.zeros_like(zero)
+        basis.flat[i] = 1
+        leaves, put_back = flatten(list(pull(basis)))
         rows.append(leaves)
     if put_back is None:  # no elements: the shapes are those of the gradients of nothing
-        leaves, put_back = flatten(list(pull(np.zeros(shape, dtype))))
-        return list(put_back([np.zeros((*shape, *np.shape(g)), g.dtype) for g in leaves]))
+        leaves, put_back = flatten(list(pull(zero)))
+        return list(put_back([np.zeros((*zero.shape, *np.shape(g)), g.dtype) for g in leaves]))
     finish = _finisher(False)
-    columns = [finish(reshape(stack(column), (*shape, *np.shape(column[0])))) for column in zip(*rows)]
+    columns = [finish(reshape(stack(column), (*zero.shape, *np.shape(column[0])))) for column in zip(*rows)]
     return list(put_back(columns))
 
 
 def hessian(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
     """The function that returns all second derivatives of `f`: shape (*output, *input, *input).
+
+    With respect to a nest of arrays: for each of them a nest of the derivatives that belong to its gradient.
 
     >>> hessian(lambda x: (x**3).sum())(np.array([1.0, 2.0]))
     array([[ 6.,  0.],
@@ -229,7 +233,9 @@ def hvp(f: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
                 f"hvp(f) is called with the arguments of {_name(f)} and then a direction v for argument {argnum}, all "
                 f"by position; {len(args)} came in all"
             )
-        tangents, _ = flatten(v)
+        positions = _positions(argnum, len(xs))
+        of = [xs[i] for i in positions]
+        tangents = leaves_like(v, of[0] if isinstance(argnum, int) else of, "the direction")
 
         def along(*xs: Any) -> Tensor:
             gradients, _ = flatten(grad(f, argnum)(*xs, **kwargs))
@@ -434,12 +440,9 @@ def _one_number(y: Any, f: Callable[..., Any]) -> np.ndarray:
     return value
 
 
-def _cotangents(cotangent: Any, values: list[np.ndarray]) -> list[Any]:
+def _cotangents(cotangents: list[Any], values: list[np.ndarray]) -> list[Any]:
     """A cotangent for each output, of its shape and dtype."""
-    leaves, _ = flatten(cotangent)
-    if len(leaves) != len(values):
-        raise ValueError(f"the function returned {len(values)} arrays, and {len(leaves)} cotangents were given")
-    given = [c if isinstance(c, Tensor) and c._node is not None else np.asarray(c) for c in leaves]
+    given = [c if isinstance(c, Tensor) and c._node is not None else np.asarray(c) for c in cotangents]
     for c, value in zip(given, values):
         if c.dtype.kind not in "fciub" or (c.dtype.kind == "c" and value.dtype.kind != "c"):
             raise TypeError(f"a cotangent of dtype {c.dtype} was given for an output of dtype {value.dtype}")
@@ -452,8 +455,6 @@ def _cotangents(cotangent: Any, values: list[np.ndarray]) -> list[Any]:
 
 def _inner_product(gradients: list[Any], tangents: list[Any]) -> Tensor:
     """sum over all arrays of <gradient, tangent>; ValueError where their shapes differ, TypeError for no numbers."""
-    if len(gradients) != len(tangents):
-        raise ValueError(f"{len(gradients)} arrays have derivatives, and {len(tangents)} directions were given")
     total: Any = wrap(np.zeros(()), None)
     for g, v in zip(gradients, tangents):
         dtype = v.dtype if isinstance(v, Tensor) else np.asarray(v).dtype

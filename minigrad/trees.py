@@ -18,6 +18,33 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     return leaves, lambda values: _rebuild(tree, iter(values))
 
 
+def leaves_like(tree: Any, like: Any, what: str) -> list[Any]:
+    """The leaves of `tree` in the order of those of `like`; ValueError, which names `what`, if it is built otherwise.
+
+    Entries of dicts belong together by their keys; a list may stand for a tuple.
+
+    >>> leaves_like({"b": 1, "a": [2, 3]}, {"a": (0, 0), "b": 0}, "a direction")
+    [2, 3, 1]
+    """
+    if isinstance(like, dict):
+        if isinstance(tree, dict) and tree.keys() == like.keys():
+            return [leaf for key, item in like.items() for leaf in leaves_like(tree[key], item, what)]
+    elif isinstance(like, (list, tuple)):
+        if isinstance(tree, (list, tuple)) and len(tree) == len(like):
+            return [leaf for item, other in zip(tree, like) for leaf in leaves_like(item, other, what)]
+    elif not isinstance(tree, (dict, list, tuple)):
+        return [tree]
+    raise ValueError(f"{what}: {_described(tree)} stands in the place of {_described(like)}")
+
+
+def _described(tree: Any) -> str:
+    if isinstance(tree, dict):
+        return f"a dict of {', '.join(map(repr, tree))}" if tree else "an empty dict"
+    if isinstance(tree, (list, tuple)):
+        return f"a {type(tree).__name__} of length {len(tree)}"
+    return "an array or a number"
+
+
 def structure(tree: Any) -> Any:
     """What two trees have in common whose leaves alone differ, as something that can be hashed.
 
