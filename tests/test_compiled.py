@@ -1,5 +1,6 @@
 """Compiled runs against eager ones, bit for bit: every op, random programs, models; and when they must not be used."""
 
+import copy
 import functools
 import gc
 import importlib
@@ -880,6 +881,203 @@ def test_ops_find_arrays_and_scalars_to_be_what_they_are_eagerly():
     w = mg.tensor([4.0, 9.0], requires_grad=True)
     compiled = compare(lambda s: by_kind(w * s).sum(), [w], [[np.array(s)] for s in (1.0, 1.5, -1.0)])
     assert compiled(np.array(1.0)).item() == 2 * (16 + 81)
+
+
+def in_place(write):
+    """write(y), where y is a copy of x that it changes."""
+
+    def f(x):
+        y = x * 1
+        write(y)
+        return y
+
+    return f
+
+
+def filled(write, shape=()):
+    """What write(x, z) puts into z."""
+
+    def f(x):
+        z = np.empty_like(x, shape=shape)
+        write(x, z)
+        return z
+
+    return f
+
+
+def tried(x):
+    try:
+        return x * 2 if x.flags.c_contiguous else x
+    except Exception:
+        return x * 100
+
+
+def viewed_and_written(x):
+    y = x.reshape(2, 2) * 1
+    row = y[x.argmax() // 2]
+    y *= 2
+    return row
+
+
+def written_through(x):
+    y = x.reshape(2, 2) * 1
+    row = y[x.argmax() // 2]
+    row *= 2
+    return y
+
+
+AS_WHOLE = {
+    "dot into a third argument": filled(lambda x, z: np.dot(np.outer(x, x), np.outer(x, x), z), (4, 4)),
+    "clip into a fourth": in_place(lambda y: np.clip(y, 0, 1, y)),
+    "clip method": in_place(lambda y: y.clip(0, 1, y)),
+    "cumsum into": filled(lambda x, z: np.cumsum(x, 0, None, z), 4),
+    "round into": in_place(lambda y: y.round(0, y)),
+    "mean into": filled(lambda x, z: np.mean(x, 0, None, z)),
+    "max into": filled(lambda x, z: x.max(0, z)),
+    "sum into": filled(lambda x, z: x.sum(0, None, z)),
+    "median into": filled(lambda x, z: np.median(x, 0, z)),
+    "into an array made unseen": lambda x: np.dot(np.outer(x, x), x, np.zeros(4)),
+    "nan_to_num": in_place(lambda y: np.nan_to_num(np.log(y, out=y), copy=False, nan=7.0)),
+    "sort": in_place(lambda y: y.sort()),
+    "resize": in_place(lambda y: setattr(y, "shape", (2, 2))),
+    "a flag": tried,
+    "reshape by a value": lambda x: x.reshape(x.argmax() % 2 + 1, -1)[0],
+    "split at a value": lambda x: np.split(x, [x.argmax()])[0].sum(),
+    "diagonal by a value": lambda x: np.diagonal(np.outer(x, x + 1), x.argmax()),
+    "moved by a value": lambda x: np.moveaxis(x.reshape(2, 2), 0, x.argmax() % 2)[0],
+    "zeros by a value": lambda x: np.zeros_like(x, shape=(x.argmax() + 1,)) + x[0],
+    "a view of values": viewed_and_written,
+    "written through a view": written_through,
+    "real_if_close": lambda x: np.abs(np.real_if_close(x + 1j * (x < 0))),
+    "trim_zeros": lambda x: np.trim_zeros(np.trunc(x - 1))[0] + x,
+    "complex now and then": lambda x: np.abs(np.linalg.eigvals((3 - x[1]) * np.eye(2, k=1) + np.eye(2, k=-1))).max(),
+    "a root of a negative number": lambda x: np.abs(np.emath.sqrt(x)),
+    "repr": lambda x: x * (2 if "9" in repr(x.max()) else 1),
+    "format": lambda x: x * float(f"{x.max():.2f}"),
+    "round": lambda x: x * round(x.max()),
+    "a key": lambda x: x * {9.0: 2}.get(x.max(), 1),
+    "is_integer": lambda x: x * (2 if x.max().is_integer() else 3),
+    "in": lambda x: x * (2 if 81 in np.outer(x, x) else 3),
+    "complex()": lambda x: x * complex((x * 1j).sum()).imag,
+    "copy": lambda x: copy.copy(x) * copy.deepcopy(x),
+    "the sign of zero": lambda x: x + [math.copysign(1, v) for v in np.trunc(x / 10).tolist()],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(AS_WHOLE))
+def test_whatever_an_op_does_with_arrays_runs_again_bit_for_bit(name):
+    op = mg.op(AS_WHOLE[name])
+    op.rule(x=lambda g, x: np.full_like(x, np.sum(g)))
+    w = mg.tensor(np.ones(4), requires_grad=True)
+    batches = [[1.0, 2, 5, 3], [1.0, 9, 5, 3], [-4.0, 0.5, 2, 1], [1.0, 2, 0, 6], [-1.0, -9, 0, -3]]
+    compare(lambda x: op(w * x).sum(), [w], [[np.array(x)] for x in batches * 2])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda y, i: np.reshape(y, (i % 2 + 1, -1))[0],
+        lambda y, i: np.broadcast_to(y.sum(), (i + 1,)),
+        lambda y, i: np.swapaxes(y.reshape(2, 2), 0, i % 2)[0],
+        lambda y, i: np.flip(y.reshape(2, 2), i % 2)[0],
+    ],
+)
+def test_shapes_and_axes_that_follow_values_of_arguments(f):
+    w = mg.tensor(np.ones(4), requires_grad=True)
+    batches = [[1.0, 2, 5, 3], [1.0, 9, 5, 3], [4.0, 0.5, 2, 1]]
+    compare(lambda x: f(w * x, np.argmax(x)).sum(), [w], [[np.array(x)] for x in batches * 2])
+
+
+def test_a_refusal_that_the_function_catches_is_raised_all_the_same():
+    def number(x):
+        try:
+            return float(x.sum())
+        except (TypeError, ValueError):
+            return 0.0
+
+    w = mg.tensor(np.ones(4), requires_grad=True)
+    with pytest.raises(TypeError, match="reads a value while"):
+        mg.compile(lambda x: (w * x).sum() * number(x))(np.ones(4))
+
+
+def test_a_compiled_function_within_another():
+    w, u = (mg.tensor(np.ones(3), requires_grad=True) for _ in range(2))
+    penalty = mg.compile(lambda: (u**2).sum())
+    step = mg.compile(lambda x: (w * x).sum() + penalty())
+    for _ in range(3):
+        assert step(np.ones(3)).item() == 6
+    np.testing.assert_array_equal(u.grad, 3 * 2 * np.ones(3))
+    with mg.no_grad():
+        u[...] = np.full(3, 10.0)
+    assert step(np.ones(3)).item() == 303
+
+
+def test_check_every_counts_runs_that_fit():
+    scale = [1.0]
+
+    @mg.op
+    def scaled(x):
+        return x * scale[0] if (x > 0).all() else x * 3
+
+    scaled.rule(x=lambda g, x: g * (scale[0] if (x > 0).all() else 3))
+    w = mg.tensor(np.ones(3), requires_grad=True)
+    step = mg.compile(lambda x: scaled(w * x).sum(), check_every=2)
+    a, b = np.array([1.0, 2, 3]), np.array([-1.0, 2, 3])
+    for x in (a, a, b, a, b, a, b, a):
+        step(x)
+    scale[0] = 100.0
+
+    def turns():
+        for x in (b, a) * 10:
+            step(x)
+
+    with pytest.raises(RuntimeError, match="differs from an eager one"):
+        turns()
+
+
+@pytest.mark.parametrize("check_every", [0, 1])
+@pytest.mark.parametrize("error", [RuntimeError, IndexError, KeyError])
+def test_draws_after_an_error_are_those_of_eager_runs(error, check_every):
+    @mg.op
+    def strict(x, limit):
+        if max(np.asarray(x)) > limit:  # which is noted as one call
+            raise error("too large")
+        return x
+
+    strict.rule(x=lambda g, x, limit: g)
+
+    def losses(run):
+        rng = np.random.default_rng(0)
+        w, found = mg.tensor(np.ones(20), requires_grad=True), []
+        drop = nn.Dropout(0.5, rng=rng)
+        step = run(lambda x: strict(drop(w * x), 5.0).sum())
+        for size in (1.0, 2.0, 100.0, 1.0, 100.0, 2.0):
+            try:
+                found.append(step(np.full(20, size)).item())
+            except error:
+                found.append(rng.random())
+        return found
+
+    assert losses(lambda f: mg.compile(f, check_every=check_every)) == losses(lambda f: lambda x: f(mg.tensor(x)))
+
+
+def test_functions_without_a_name_are_named_all_the_same():
+    w = mg.tensor(np.ones(3), requires_grad=True)
+    with pytest.raises(TypeError, match=r"functools\.partial.* returned a tensor of shape \(3,\)"):
+        mg.compile(functools.partial(lambda a, x: w * x * a, 1))(np.ones(3))
+
+
+def test_legacy_generators_draw_anew():
+    @mg.op
+    def noisy(x, random):
+        return x * random.standard_normal(x.shape)
+
+    noisy.rule(x=lambda g, x, random: g)
+    w = mg.tensor(np.ones(3), requires_grad=True)
+    random = np.random.RandomState(0)
+    step = mg.compile(lambda: noisy(w, random).sum())
+    assert len({step().item() for _ in range(3)}) == 3
 
 
 def test_an_op_that_leaves_numpy_is_one_call():

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from minigrad.compiled.program import Program, Workspace
-from minigrad.compiled.steps import ChangedError, UntraceableError
-from minigrad.compiled.tensors import tensors_traced
+from minigrad.compiled.steps import NOT_FITTING, UntraceableError
+from minigrad.compiled.tensors import recorder_here, tensors_traced
 from minigrad.compiled.tracing import Recorder, Traced
 from minigrad.engine import (
     ON,
@@ -61,6 +61,9 @@ class Compiled:
     def __call__(self, *args: Any) -> Tensor:
         leaves, put_back = flatten(args)
         leaves = [_as_tensor(x) for x in leaves]
+        outer = recorder_here()
+        if outer is not None:  # it is to call backward(), which another program does not know of
+            outer.refuse("a compiled function is called")
         if state.recording != ON or state.depth or observers:
             return self._run_eagerly(put_back(leaves))
         with self._lock:
@@ -82,7 +85,7 @@ class Compiled:
                 return self._run_eagerly(put_back(leaves))
             try:
                 loss = self._run_recorded(recorded, leaves, put_back)
-            except (ChangedError, IndexError, ValueError):  # the latter two: recording anew says what is wrong
+            except NOT_FITTING:
                 continue
             recordings.note_run(recorded)
             return loss
@@ -99,8 +102,7 @@ class Compiled:
         return found
 
     def _run_recorded(self, recorded: _Recorded, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
-        recorded.runs += 1
-        if self._check_every and recorded.runs % self._check_every == 0:
+        if self._check_every and (recorded.runs + 1) % self._check_every == 0:
             return self._run_checked(recorded, leaves, put_back)
         return recorded.run(leaves)
 
@@ -115,9 +117,12 @@ class Compiled:
             what = f"a tensor of shape {loss.shape}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
             raise TypeError(
                 f"mg.compile is for a function that returns a loss, one number that depends on something that requires "
-                f"a gradient; {self._function.__name__} returned {what}"
+                f"a gradient; {self._name()} returned {what}"
             )
         return loss
+
+    def _name(self) -> str:
+        return str(getattr(self._function, "__name__", self._function))
 
     def _record(self, recordings: _Recordings, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
         recorder = Recorder()
@@ -128,6 +133,7 @@ class Compiled:
         try:
             with watching(recorder), following(recorder.follow), tensors_traced(recorder):
                 loss = self._loss(put_back(stand_ins))
+                recorder.raise_refusal()
                 assert loss._node is not None
                 nodes = _leaf_nodes(loss._node, draws=bool(recorder.generators))
                 recorder.turn_back()
@@ -154,12 +160,13 @@ class Compiled:
 
     def _run_checked(self, recorded: _Recorded, leaves: list[Any], put_back: Callable[[list[Any]], Any]) -> Tensor:
         """A run that is compared with an eager one; RuntimeError where they differ."""
-        with recorded.program.same_draws():
-            loss = self._loss(put_back(leaves))
-            assert loss._node is not None
-            nodes = _leaf_nodes(loss._node, draws=False)
-            found = backward_pass([(loss._node, loss._cotangent(None))], inputs=set(nodes))
+        draws = recorded.program.draws()
         value, gradients = recorded.compute(leaves)
+        recorded.program.put_back(draws)
+        loss = self._loss(put_back(leaves))
+        assert loss._node is not None
+        nodes = _leaf_nodes(loss._node, draws=False)
+        found = backward_pass([(loss._node, loss._cotangent(None))], inputs=set(nodes))
         differences = [] if np.array_equal(value, loss._array, equal_nan=True) else [f"loss {value} against {loss:.9g}"]
         differences += [
             f"the gradient of shape {g.shape}"
@@ -168,7 +175,7 @@ class Compiled:
         ]
         if differences or len(found) != len(gradients):
             raise RuntimeError(
-                f"a compiled run of {self._function.__name__} differs from an eager one in {', '.join(differences)}: "
+                f"a compiled run of {self._name()} differs from an eager one in {', '.join(differences)}: "
                 "something that is not an argument has changed since it was recorded (train or eval mode, a Python "
                 "number, a closed-over array): make it an argument, or compile anew"
             )
@@ -194,6 +201,7 @@ class _Recordings:
 
     def note_run(self, recorded: _Recorded) -> None:
         self._runs += 1
+        recorded.runs += 1
         if recorded is not self.programs[0]:
             self.programs.remove(recorded)
             self.programs.insert(0, recorded)
@@ -347,9 +355,10 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
     check_every: compare each n-th run with an eager one, and raise RuntimeError where they differ. cache: for how many
     kinds of arguments recordings are kept.
 
-    Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. Dropout draws
-    anew in every run; a generator of NumPy's that the function closes over does not. With hooks, captures or anomaly
-    detection the function runs eagerly, and so does one that writes to a tensor in place.
+    Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. In ops of your
+    own ask with isinstance whether something is an array: its type is another while the function is recorded. Dropout
+    draws anew in every run; a generator of NumPy's that the function closes over does not. With hooks, captures or
+    anomaly detection the function runs eagerly, and so does one that writes to a tensor in place.
 
     >>> import minigrad as mg
     >>> w = mg.tensor([1.0, 2.0], requires_grad=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from minigrad.compiled.lanes import Section, arranged, places_in
 from minigrad.compiled.planning import plan_memory
-from minigrad.compiled.steps import Place, Step, map_nested
+from minigrad.compiled.steps import NOT_FITTING, Place, Step, map_nested
 from minigrad.compiled.tracing import Recorder
 from minigrad.kernels.memory import ALIGNMENT
 from minigrad.kernels.pieces import WIDE
@@ -55,27 +54,24 @@ class Program:
         self.source, self._run_all = _generated(sections, arrays)
 
     def run(self, arguments: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The loss and the gradients, in memory that the next run overwrites. An error leaves no draw done."""
-        states = [generator.bit_generator.state for generator in self._generators]
+        """The loss and the gradients, in memory that the next run overwrites. If it does not fit, no draw is done."""
+        draws = self.draws()
         for place, argument in zip(self._inputs, arguments):
             place[...] = argument
         try:
             self._run_all()
-        except Exception:
-            self._put_back(states)
+        except NOT_FITTING:
+            self.put_back(draws)
             raise
         return self._loss, self._gradients
 
-    def _put_back(self, states: list[Any]) -> None:
-        for generator, before in zip(self._generators, states):
-            generator.bit_generator.state = before
+    def draws(self) -> list[Any]:
+        """Where the generators stand that it draws from."""
+        return [generator.bit_generator.state for generator in self._generators]
 
-    @contextmanager
-    def same_draws(self) -> Iterator[None]:
-        """What is drawn within is drawn once more afterwards."""
-        states = [generator.bit_generator.state for generator in self._generators]
-        yield
-        self._put_back(states)
+    def put_back(self, draws: list[Any]) -> None:
+        for generator, before in zip(self._generators, draws):
+            generator.bit_generator.state = before
 
 
 def _arrays_at_places(memory: np.ndarray, made: dict[Any, np.ndarray], x: Any) -> Any:

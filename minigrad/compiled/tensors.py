@@ -45,6 +45,11 @@ def tensors_traced(recorder: Recorder) -> Iterator[None]:
                 setattr(Tensor, "_array", _slot)  # noqa: B010
 
 
+def recorder_here() -> Recorder | None:
+    """That of this thread, while it records."""
+    return _showing.recorder
+
+
 def _traced_array(t: Tensor) -> Any:
     array, recorder = _slot.__get__(t), _showing.recorder
     if recorder is None or recorder.looks_away:

@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -48,8 +48,10 @@ class Recorder:
         self._thread = threading.get_ident()
         self.looks_away = False  # within a call that is noted as a whole, ops are not followed
         self.has_ended = False
+        self._refusal: Exception | None = None  # what was raised last because it cannot be followed
         self.made: set[int] = set()  # ids of tensors that were given their arrays during the run
         self._tensors: dict[int, tuple[weakref.ref[Tensor], Node | None, np.ndarray]] = {}
+        self._copied: set[Memory] = set()  # of views that follow values, and of what they show
         self._memories: dict[int, tuple[weakref.ref[np.ndarray], Memory]] = {}  # by the id of the array that owns it
 
     def rewind(self) -> None:
@@ -64,6 +66,15 @@ class Recorder:
     def follow(self, lane: int | None) -> None:
         """What follows belongs to this piece of a kernel's work."""
         self._lane = lane
+
+    def refuse(self, why: str | Exception) -> NoReturn:
+        """Raise that something cannot be followed; should the user's code catch it, raise_refusal() still knows."""
+        self._refusal = UntraceableError(why) if isinstance(why, str) else why
+        raise self._refusal
+
+    def raise_refusal(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
 
     # --- memory ---
 
@@ -95,9 +106,12 @@ class Recorder:
     def see_to_writing(self, x: Any) -> None:
         """UntraceableError before a write to what outlives the run, or was made unseen."""
         if not isinstance(x, Traced):
-            raise UntraceableError("a NumPy call writes to an array that was made unseen: make it with like=")
-        if self.memory_of(x.array) is None:
-            raise UntraceableError("an array is written to that is no result of the run")
+            self.refuse("a NumPy call writes to an array that was made unseen: make it with like=")
+        memory = self.memory_of(x.array)
+        if memory is None:
+            self.refuse("an array is written to that is no result of the run")
+        if memory in self._copied:
+            self.refuse("a view, which follows values, or what it shows, is written to")
 
     def note_tensor(self, t: Tensor, array: np.ndarray) -> None:
         """A tensor has shown its array: if it was there before the run, the program goes on using that array."""
@@ -112,7 +126,7 @@ class Recorder:
 
     def note(self, function: Callable[..., Any], *args: Any, elementwise: bool = False, **kwargs: Any) -> None:
         if threading.get_ident() != self._thread:
-            raise UntraceableError("an op computes in several threads")
+            self.refuse("an op computes in several threads")
         places, keywords = tuple([self.place(a) for a in args]), {k: self.place(v) for k, v in kwargs.items()}
         step = Step(function, places, keywords, elementwise, self._backward, self._lane)
         self.steps.append(step)
@@ -154,14 +168,26 @@ class Recorder:
         """Traced arrays for the result of a call: views need no step, new arrays are assigned to."""
         operands = real_of((args, kwargs))
         if _is_view(result, operands):
+            if function in _BY_VALUES or _decided_by_another(result, (args, kwargs)):
+                return self._note_copied_view(function, args, kwargs, result)
             return Traced(result, self)
         if isinstance(result, (tuple, list)):
-            if all(_is_view(r, operands) for r in result):
+            if all(_is_view(r, operands) and not _decided_by_another(r, (args, kwargs)) for r in result):
                 return type(result)(Traced(r, self) for r in result)
-            raise UntraceableError(f"{function} returns several new arrays")
+            self.refuse(f"{function} returns several new arrays")
         if not isinstance(result, (np.ndarray, np.generic, int, float, bool)):
-            raise UntraceableError(f"{function} returns a {type(result).__name__}")
+            self.refuse(f"{function} returns a {type(result).__name__}")
         new = self.new(result)
+        self.note(assign, new, function, args, kwargs)
+        return new
+
+    def _note_copied_view(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], view: Any) -> Traced:
+        """A view that follows values (x[i] of a traced i): copied whenever the program runs, it lies anywhere.
+
+        So neither it nor what it is of may be written to from here on.
+        """
+        new = self.new(np.array(view, order="K"))
+        self._copied |= {memory for memory in map(self.memory_of, (view, new.array)) if memory is not None}
         self.note(assign, new, function, args, kwargs)
         return new
 
@@ -174,6 +200,8 @@ class Recorder:
     # --- watching ops ---
 
     def forward(self, op: Op[Any], forward: Callable[..., Any], *values: Any) -> Any:
+        if any(isinstance(leaf, np.random.RandomState) for leaf in leaves_of(values)):
+            self.refuse("a legacy generator draws")
         generators = list(generators_in(values))
         for generator in generators:
             self.generators.setdefault(id(generator), (generator, dict(generator.bit_generator.state)))
@@ -204,12 +232,16 @@ class Recorder:
             self.looks_away = False
 
     def _call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-        begun = len(self.steps)
+        begun, refusal_before = len(self.steps), self._refusal
+        self._refusal = None
         try:
             result = function(*map_arrays(lambda a: Traced(a, self), values))
+            self.raise_refusal()
         except UntraceableError:
             del self.steps[begun:]
             result = self._unseen(function, values)
+        finally:
+            self._refusal = refusal_before
         if isinstance(result, (int, float)):  # of an op that returns a number, which its caller makes an array of
             result = np.asarray(result)
         if not any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in leaves_of(result)):
@@ -277,7 +309,7 @@ class Traced(NDArrayOperatorsMixin):
             recorder.see_to_writing(out[0])
         result = function(*real, **real_of(kwargs), **({} if out is None else {"out": real_of(out)}))
         if type(result) is tuple:
-            raise UntraceableError(f"{ufunc} has several results")
+            recorder.refuse(f"{ufunc} has several results")
         traced = recorder.new(result) if out is None else out[0]
         elementwise = method == "__call__" and ufunc.signature is None and not kwargs
         if elementwise:
@@ -307,31 +339,45 @@ class Traced(NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         if self.recorder.has_ended:  # somebody has kept it
-            return getattr(self.array, name)
-        method = getattr(np.ndarray, name)
+            return getattr(self._stands_for(), name)
+        method = getattr(type(self._stands_for()), name)
         if name.startswith("_") or not callable(method):
-            _complain_of_user()
-            raise UntraceableError(f"an array's attribute {name} is asked for")
+            self._refuse(f"an array's attribute {name} is asked for")
         if name in _READING:
             return lambda *args: self._read(lambda array: method(array, *args))
         return lambda *args, **kwargs: _call_noted(self.recorder, method, (self, *args), kwargs)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in Traced.__slots__:
+            self._refuse(f"an array's attribute {name} is set")
+        object.__setattr__(self, name, value)
+
     def __getitem__(self, index: Any) -> Any:
         index = _plain(index)
-        real = real_of(index)
-        result = self.array[real]
+        result = self.array[real_of(index)]
         follows_values = any(isinstance(leaf, Traced) for leaf in leaves_of(index))
-        if not follows_values and _is_view(result, self.array):
-            return Traced(result, self.recorder)
-        new = self.recorder.new(np.array(result, order="K") if isinstance(result, np.ndarray) else result)
-        self.recorder.note(assign, new, operator.getitem, (self, index), {})
-        return new
+        if not _is_view(result, self.array):
+            new = self.recorder.new(np.array(result, order="K") if isinstance(result, np.ndarray) else result)
+            self.recorder.note(assign, new, operator.getitem, (self, index), {})
+            return new
+        if follows_values:
+            return self.recorder._note_copied_view(operator.getitem, (self, index), {}, result)
+        return Traced(result, self.recorder)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.recorder.see_to_writing(self)
         index = _plain(index)
         self.array[real_of(index)] = real_of(value)
         self.recorder.note(operator.setitem, self, index, value)
+
+    def __copy__(self) -> Any:
+        return _call_noted(self.recorder, np.ndarray.copy, (self,), {})
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self._refuse("an array is pickled")
 
     def __bool__(self) -> bool:
         return bool(self._read(bool))
@@ -342,23 +388,42 @@ class Traced(NDArrayOperatorsMixin):
     def __float__(self) -> float:
         return float(self._read(float))
 
+    def __complex__(self) -> complex:
+        return complex(self._read(complex))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return self._read(lambda array: round(array[()], digits))
+
     def __index__(self) -> int:
         return int(self._read(operator.index))
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(self._read(lambda array: real_of(item) in array))
 
     def __str__(self) -> str:
         return str(self._read(str))
 
+    def __repr__(self) -> str:
+        return str(self._read(lambda array: repr(array[()])))
+
+    def __format__(self, spec: str) -> str:
+        return str(self._read(lambda array: format(array[()], spec)))
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        if self.recorder.has_ended:
-            return np.asarray(self.array, dtype)
-        _complain_of_user()
-        raise UntraceableError("an array is taken for its values")
+        if not self.recorder.has_ended:
+            self._refuse("an array is taken for its values")
+        return np.asarray(self.array, dtype)
+
+    def _refuse(self, why: str) -> NoReturn:
+        """In an op, which is then noted as one call; elsewhere a TypeError that names the line."""
+        _complain_of_user(self.recorder)
+        self.recorder.refuse(why)
 
     def _read(self, read: Callable[[Any], Any]) -> Any:
         """A value that decides what is done next: inside an op it is noted, and checked when the program runs."""
         if self.recorder.has_ended:
             return read(self.array)
-        _complain_of_user()
+        _complain_of_user(self.recorder)
         value = read(self.array)
         self.recorder.note(check_value, self, value, read)
         return value
@@ -385,6 +450,9 @@ class TracedScalar(Traced):
 
     __slots__ = ()
 
+    def __hash__(self) -> int:
+        return int(self._read(lambda array: hash(array[()])))
+
     def _stands_for(self) -> Any:
         return self.array[()]
 
@@ -396,7 +464,7 @@ class TracedScalar(Traced):
     __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _not_in_place
 
     def __getattr__(self, name: str) -> Any:
-        if self.recorder.has_ended or name in _READING or not callable(method := getattr(np.generic, name)):
+        if self.recorder.has_ended or name in _READING or not callable(method := getattr(type(self.array[()]), name)):
             return super().__getattr__(name)
         return functools.partial(self._note_method, method)
 
@@ -412,7 +480,7 @@ def _outputs(y: Any) -> Any:
     return Traced(y.array, y.recorder) if isinstance(y, TracedScalar) else y
 
 
-def _complain_of_user() -> None:
+def _complain_of_user(recorder: Recorder) -> None:
     """TypeError unless a value is read by minigrad itself, or within an op."""
     frame: Any = sys._getframe(2)
     while _passes_on(_module(frame)) and frame.f_code is not Recorder._call.__code__:
@@ -425,9 +493,11 @@ def _complain_of_user() -> None:
             return
         above = above.f_back
     file, line = caller(frame)
-    raise TypeError(
-        f"{file}:{line} reads a value while mg.compile records: what is read would be the same in every later run. "
-        "Keep it an array (mg.where instead of if), or read it outside of the compiled function"
+    recorder.refuse(
+        TypeError(
+            f"{file}:{line} reads a value while mg.compile records: what is read would be the same in every later run. "
+            "Keep it an array (mg.where instead of if), or read it outside of the compiled function"
+        )
     )
 
 
@@ -484,6 +554,7 @@ _REDUCTIONS: dict[Any, np.ufunc] = {
     for function in (getattr(np, name), getattr(np.ndarray, name))
 }
 _WITH_OUT = {np.einsum, np.concatenate, np.dot, np.ndarray.dot, np.mean, np.ndarray.mean, np.cumsum, np.ndarray.cumsum}
+_BY_VALUES = {np.real_if_close, np.trim_zeros}  # which view they return
 _TAKING = {np.take, np.ndarray.take}  # with mode="raise", the result is copied to `out` behind a buffer
 
 
@@ -501,26 +572,55 @@ def _call_noted(recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs
     out = kwargs.get("out")
     if out is not None:
         if function not in _WITH_OUT:
-            raise UntraceableError("only ufuncs and products are followed into given arrays")
+            recorder.refuse("only ufuncs and products are followed into given arrays")
         recorder.see_to_writing(out)
         function(*real, **real_kwargs)
         recorder.note_call(function, *args, **kwargs)
         return out
-    result = function(*real, **real_kwargs)
+    result = _called_without_writing(recorder, function, real, real_kwargs)
     note = _NOTED.get(function)
     noted = None if note is None else note(recorder, function, args, kwargs, result)
     return recorder.note_result(function, args, kwargs, result) if noted is None else noted
 
 
+def _called_without_writing(recorder: Recorder, function: Any, args: Any, kwargs: Any) -> Any:
+    """function(*args, **kwargs), whose operands cannot be written to: `out` is not always given by its name."""
+    try:
+        result = function(*_read_only(args), **_read_only(kwargs))
+    except ValueError:
+        function(*_copied(args), **_copied(kwargs))  # raises what is wrong, if it is something else
+        recorder.refuse(f"{function} writes to an operand")
+    for view in result if isinstance(result, (list, tuple)) else (result,):
+        if _is_view(view, (args, kwargs)) and buffer_of(view).flags.writeable:
+            view.flags.writeable = True
+    return result
+
+
+def _read_only(x: Any) -> Any:
+    if not isinstance(x, np.ndarray):
+        return map_nested(_read_only, x)
+    view = x.view()
+    view.flags.writeable = False
+    return view
+
+
+def _copied(x: Any) -> Any:
+    return x.copy() if isinstance(x, np.ndarray) else map_nested(_copied, x)
+
+
 # How calls are noted that can write where their results belong. Each returns the result, or None: not in this case.
 
 
-def _note_empty(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: np.ndarray) -> Traced:
+def _note_empty(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: np.ndarray) -> Traced | None:
+    if any(isinstance(leaf, Traced) for leaf in leaves_of((args[1:], {**kwargs, "like": None}))):
+        return None  # a shape that follows values
     return recorder.new(result)
 
 
-def _note_zeros(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: np.ndarray) -> Traced:
-    new = recorder.new(result)
+def _note_zeros(recorder: Recorder, function: Any, args: Any, kwargs: Any, result: np.ndarray) -> Traced | None:
+    new = _note_empty(recorder, function, args, kwargs, result)
+    if new is None:
+        return None
     recorder.note(np.ndarray.fill, new, 0)
     return new
 
@@ -605,6 +705,12 @@ def _same_place(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _is_view(result: Any, operands: Any) -> bool:
     return isinstance(result, np.ndarray) and any(buffer_of(result) is buffer_of(a) for a in arrays_in(operands))
+
+
+def _decided_by_another(view: np.ndarray, operands: Any) -> bool:
+    """Whether a Traced number says where or how large the view is: an axis, a part of a shape."""
+    buffer = buffer_of(view)
+    return any(isinstance(leaf, Traced) and buffer_of(leaf.array) is not buffer for leaf in leaves_of(operands))
 
 
 def real_of(x: Any) -> Any:
