@@ -16,7 +16,7 @@ import numpy as np
 
 import minigrad
 from minigrad.engine import NUMPY_CONSTANTS, NUMPY_OPS, OPS, load_ops
-from minigrad.ops.constants import GROUPS
+from minigrad.ops.constants import FLOWS, GROUPS
 
 PAGE = Path(__file__).with_name("ops.md")
 NAMESPACES = {"": np, "linalg.": np.linalg, "fft.": np.fft}
@@ -122,7 +122,10 @@ def page() -> str:
         "## Differentiable",
         *families(),
         "## Deliberately constant",
-        "Their gradient is zero almost everywhere, or there is none. NumPy's functions give plain values for tensors.",
+        "Their gradient is zero almost everywhere, or there is none. NumPy's functions give plain values for tensors. "
+        "An argument through which a derivative would flow all the same is a constant, or TypeError: "
+        + ", ".join(f"{code(arguments)} of {code([name])}" for name, arguments in FLOWS.items())
+        + ". (`sign` is such a function of complex numbers alone.)",
         *[f"**{group[0].upper() + group[1:]}**: {code(names)}." for group, names in constants().items()],
         "## Not there",
         "On a tensor these raise TypeError, or are not about arrays at all. Classes and dtypes are left out.",

@@ -607,7 +607,9 @@ def load_ops() -> None:
 
 OPS = _Registry()  # "matmul" -> the op; tensor.py finds its operators here
 NUMPY_OPS = _Registry()  # np.matmul -> the op
-NUMPY_CONSTANTS: set[Any] = set()  # NumPy functions without a gradient, which return plain values
+# NumPy functions without a gradient, which return plain values: {function: {argument: position}}, for those arguments
+# through which a derivative would flow, so that they must be constants.
+NUMPY_CONSTANTS: dict[Any, dict[str, int]] = {}
 
 
 def register(name: str, function: Any) -> None:

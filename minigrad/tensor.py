@@ -336,11 +336,12 @@ class Tensor:
                 raise TypeError(f"numpy.{function.__name__}: out= would overwrite an array; use the result instead")
             return op(*args, **kwargs)
         if function in NUMPY_CONSTANTS:
+            _check_constants(function, args, kwargs)
             return function(*_values(args), **{k: _value(v) for k, v in kwargs.items()})
         name = f"{getattr(function, '__module__', None) or 'numpy'}.{function.__name__}"
+        todo = "mg.full_like(x, value) or mg.where" if function is np.copyto else "an op of mg.*"
         raise TypeError(
-            f"{name} is not supported on tensors: use an op of mg.*, declare one with @mg.op, "
-            "or pass .numpy() for a constant"
+            f"{name} is not supported on tensors: use {todo}, declare one with @mg.op, or pass .numpy() for a constant"
         )
 
     # --- operators ---
@@ -666,6 +667,25 @@ def _value(x: Any) -> Any:
 
 def _values(xs: Any) -> Any:
     return tuple(map(_value, xs)) if isinstance(xs, tuple) else list(map(_value, xs))
+
+
+def _check_constants(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """TypeError for a tensor with a gradient where the function would lose one that is not zero."""
+    if not state.recording:
+        return
+    kinds = "c" if function is np.sign else "fc"
+    for name, position in NUMPY_CONSTANTS[function].items():
+        if _is_tracked(kwargs[name] if name in kwargs else args[position : position + 1], kinds):
+            raise TypeError(
+                f"numpy.{function.__name__} has no gradient with respect to {name!r}: "
+                "pass a constant there (t.detach())"
+            )
+
+
+def _is_tracked(x: Any, kinds: str) -> bool:
+    if isinstance(x, (tuple, list)):
+        return any(_is_tracked(item, kinds) for item in x)
+    return isinstance(x, Tensor) and x._node is not None and x.dtype.kind in kinds
 
 
 def _of_dtype(array: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:

@@ -12,7 +12,7 @@ GROUPS: dict[str, str] = {
         shape ndim size iscomplexobj isrealobj result_type can_cast min_scalar_type common_type may_share_memory
         shares_memory einsum_path
     """,
-    "new arrays like a given one": "zeros_like ones_like empty_like full_like",
+    "new arrays like a given one": "zeros_like ones_like empty_like",
     "comparisons and tests": """
         equal not_equal less less_equal greater greater_equal isclose allclose array_equal array_equiv isnan isinf
         isfinite isneginf isposinf isnat iscomplex isreal signbit any all logical_and logical_or logical_not logical_xor
@@ -34,4 +34,27 @@ GROUPS: dict[str, str] = {
     "text and files": "array2string array_repr array_str save savetxt savez savez_compressed",
 }
 
-NUMPY_CONSTANTS.update(getattr(np, name) for names in GROUPS.values() for name in names.split() if hasattr(np, name))
+# The arguments through which a derivative flows all the same, with their positions: tracked tensors there are refused.
+FLOWS: dict[str, dict[str, int]] = {
+    "sign": {"x": 0},  # of complex numbers, where it is x / |x|
+    "nextafter": {"x1": 0},
+    "heaviside": {"x2": 1},  # its value where x1 is 0
+    "histogram": {"bins": 1, "range": 2, "weights": 4},
+    "histogram2d": {"bins": 2, "range": 3, "weights": 5},
+    "histogramdd": {"bins": 1, "range": 2, "weights": 4},
+    "histogram_bin_edges": {"a": 0, "bins": 1, "range": 2},
+    "ix_": {"args": 0},
+    "intersect1d": {"ar1": 0, "ar2": 1},
+    "setdiff1d": {"ar1": 0},
+    "setxor1d": {"ar1": 0, "ar2": 1},
+    "union1d": {"ar1": 0, "ar2": 1},
+    "unique": {"ar": 0},
+    "unique_all": {"x": 0},
+    "unique_counts": {"x": 0},
+    "unique_inverse": {"x": 0},
+    "unique_values": {"x": 0},
+}
+
+NUMPY_CONSTANTS.update(
+    (getattr(np, name), FLOWS.get(name, {})) for names in GROUPS.values() for name in names.split() if hasattr(np, name)
+)

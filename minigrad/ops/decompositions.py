@@ -36,7 +36,7 @@ from minigrad.tensor import Tensor, wrap
 
 Triangle = Literal["L", "U", "l", "u"]
 
-NUMPY_CONSTANTS.add(np.linalg.matrix_rank)
+NUMPY_CONSTANTS[np.linalg.matrix_rank] = {}
 
 
 def _t(x: Array) -> Array:

@@ -18,7 +18,7 @@ from minigrad.ops.reductions import axes_of
 from minigrad.ops.shapes import concatenate, expand_dims, moveaxis, reshape, squeeze, stack, swapaxes, transpose
 from minigrad.tensor import Tensor
 
-NUMPY_CONSTANTS.add(np.einsum_path)
+NUMPY_CONSTANTS[np.einsum_path] = {}
 
 
 @op

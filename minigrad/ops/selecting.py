@@ -170,6 +170,20 @@ def tile(x: Array, reps: Array) -> Tensor:
     return reshape(spread, tuple(r * n for r, n in zip(times, shape)))
 
 
+@derived
+def full_like(x: Array, fill_value: Array, dtype: Any = None, *, shape: Any = None) -> Tensor:
+    """fill_value, broadcast to the shape of x (or to `shape`), in the dtype of x (or in `dtype`).
+
+    The derivative is by fill_value; x gives its shape and dtype alone.
+
+    >>> full_like([1.0, 2.0], 0.5)
+    tensor([0.5, 0.5])
+    """
+    x = x if hasattr(x, "dtype") else np.asarray(x)
+    filled = broadcast_to(fill_value, np.shape(x) if shape is None else shape)
+    return filled.astype(x.dtype if dtype is None else dtype)
+
+
 # --- padded ------------------------------------------------------------------------------------------------------
 
 

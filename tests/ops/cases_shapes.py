@@ -178,5 +178,8 @@ case("pad", normal(0, 2), 1)
 
 # --- counted -----------------------------------------------------------------------------------------------------
 
+case("full_like", np.zeros((2, 3)), normal())
+case("full_like", np.zeros((2, 3)), normal(3), label="broadcast")
+case("full_like", np.zeros(2), normal(1, 2), shape=(3, 2), label="shape")
 case("bincount", np.array([0, 2, 2, 5]), normal(4))
 case("bincount", np.array([1, 1]), weights=normal(2), minlength=4, label="minlength")

@@ -116,7 +116,6 @@ CONSTANTS = {
     "digitize": (X, [0.0, 1.0]),
     "searchsorted": (X[0, ::2], 1.0),
     "histogram": X,
-    "unique": X,
     "nonzero": X,
     "isnan": X,
     "greater": (X, 0),
@@ -141,6 +140,65 @@ def test_functions_without_gradient_give_plain_values(name):
     for got, wanted in zip(y, expected) if isinstance(y, tuple) else [(y, expected)]:
         assert not isinstance(got, Tensor)
         np.testing.assert_array_equal(got, wanted)
+
+
+FLOWING = {
+    "histogram-weights": lambda t: np.histogram(X, 3, weights=t),
+    "histogram2d-weights": lambda t: np.histogram2d(X[0], X[1], 3, weights=t[0]),
+    "histogramdd-weights": lambda t: np.histogramdd(X.T, 3, None, None, t[0]),
+    "histogram-bins": lambda t: np.histogram(X, t[0]),
+    "histogram-range": lambda t: np.histogram(t, 3, (t[0, 0], 4.0)),
+    "histogram_bin_edges-a": lambda t: np.histogram_bin_edges(t),
+    "nextafter-x1": lambda t: np.nextafter(t, X),
+    "heaviside-x2": lambda t: np.heaviside(X, t),
+    "unique-ar": lambda t: np.unique(t),
+    "unique_values-x": lambda t: np.unique_values(t),
+    "union1d-ar2": lambda t: np.union1d(X, t),
+    "setdiff1d-ar1": lambda t: np.setdiff1d(t, X),
+    "ix_-args": lambda t: np.ix_(t[0]),
+    "sign-x": lambda t: np.sign(t * 1j),
+}
+
+
+@pytest.mark.parametrize("name", FLOWING)
+def test_a_constant_function_refuses_an_argument_through_which_a_derivative_flows(name):
+    function, _, argument = name.partition("-")
+    message = f"numpy.{function} has no gradient with respect to '{argument}'.*detach"
+    with pytest.raises(TypeError, match=message):
+        FLOWING[name](mg.tensor(X, requires_grad=True))
+    FLOWING[name](mg.tensor(np.sort(X)))
+    with mg.no_grad():
+        FLOWING[name](mg.tensor(np.sort(X), requires_grad=True))
+
+
+def test_full_like_is_differentiable_by_its_value():
+    f = lambda v, x: (mg.full_like(x, v) * [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).sum()  # noqa: E731
+    np.testing.assert_array_equal(mg.grad(f)(2.0, X), 21.0)
+    np.testing.assert_array_equal(mg.grad(f)(np.ones(3), X), [5.0, 7.0, 9.0])
+    np.testing.assert_array_equal(mg.grad(f, 1)(2.0, X), np.zeros((2, 3)))
+    np.testing.assert_array_equal(mg.grad(lambda v: mg.full_like(np.ones(2), fill_value=v).sum())(3.0), 2.0)
+    np.testing.assert_array_equal(mg.grad(lambda v: np.full_like(v, v, np.float32, shape=(4,)).sum())(3.0), 4.0)
+
+
+def test_filling_a_plain_array_names_the_op_that_can():
+    """NumPy makes the array itself, and then copies the value to it."""
+    t = mg.tensor(1.0, requires_grad=True)
+    with pytest.raises(TypeError, match=r"numpy.copyto is not supported.*mg.full_like\(x, value\)"):
+        np.full_like(np.ones(2), t)
+
+
+def test_full_like_gives_numpys_values_and_dtypes_in_memory_of_its_own():
+    for x in (X, X.astype(np.float32), [1, 2], np.zeros((2, 0))):
+        for value in (1.5, True):
+            got, expected = mg.full_like(x, value), np.full_like(x, value)
+            np.testing.assert_array_equal(got.data, expected)
+            assert got.dtype == expected.dtype
+    t = mg.full_like(X, 1.0)
+    t[0] = 2.0
+    np.testing.assert_array_equal(t.data, [[2.0] * 3, [1.0] * 3])
+    whole = mg.full_like([1, 2], mg.tensor(1.5, requires_grad=True))
+    assert not whole.requires_grad
+    np.testing.assert_array_equal(whole.data, [1, 1])
 
 
 def test_a_constant_function_inside_a_gradient():
