@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -89,6 +89,8 @@ class Tensor:
     __slots__ = ("__weakref__", "_array", "_node")
     _array: np.ndarray
     _node: Node | None
+    _keeps_identity: ClassVar[bool] = False
+    """Whether in-place arithmetic under no_grad writes to it even when it requires no gradient, as to a leaf."""
 
     def __init__(self, x: TensorLike, *, dtype: DTypeLike | None = None, requires_grad: bool = False):
         if isinstance(x, Tensor):
@@ -447,7 +449,7 @@ class Tensor:
     def __invert__(self) -> Any:
         return ~self._array
 
-    # `t += x` is `t = t + x`, recorded; only on a leaf under no_grad does it write in place.
+    # `t += x` is `t = t + x`, recorded; only on a leaf or nn.Parameter under no_grad does it write in place.
 
     def __iadd__(self, other: TensorLike) -> Tensor:
         return self._augmented("add", np.add, other)
@@ -471,12 +473,17 @@ class Tensor:
         return self._augmented("remainder", np.remainder, other)
 
     def __ifloordiv__(self, other: Any) -> Any:
-        if self._node is None or self._has_history():
+        if not self._is_written_in_place():
             return self // other
         return self._augmented("floor_divide", np.floor_divide, other)
 
+    def _is_written_in_place(self) -> bool:
+        if self._node is None:
+            return self._keeps_identity and not state.recording
+        return not self._has_history()
+
     def _augmented(self, name: str, ufunc: np.ufunc, other: TensorLike) -> Tensor:
-        if self._node is None or self._has_history():
+        if not self._is_written_in_place():
             return call(name, self, other)
         if state.recording:
             raise RuntimeError(

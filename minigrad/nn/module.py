@@ -29,9 +29,13 @@ class HasForward(Protocol[P, R]):
 
 
 class Parameter(Tensor):
-    """A tensor that a Module trains: a leaf that requires a gradient."""
+    """A tensor that a Module trains: a leaf that requires a gradient.
+
+    `p *= x` under no_grad writes to it, also while it is frozen (requires_grad = False): a module would lose it else.
+    """
 
     __slots__ = ()
+    _keeps_identity = True
 
     def __init__(self, x: TensorLike):
         super().__init__(x, requires_grad=True)

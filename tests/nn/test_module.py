@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import operator
 import pickle
 import threading
 import weakref
@@ -728,6 +729,44 @@ def test_backward_hooks_fire_once_a_call_and_once_a_pass(no_observers):
     np.testing.assert_array_equal(log[0][1][0], log[2][1][0])
     layer(x).sum().backward()
     assert len(log) == 4
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv", "pow", "mod", "floordiv", "matmul"])
+def test_in_place_arithmetic_writes_to_a_frozen_parameter_under_no_grad(name):
+    layer = nn.Linear(2, 2, bias=False)
+    x, other = np.abs(layer.weight.data) + 1, np.full((2, 2), 0.7, np.float32)
+    with mg.no_grad():
+        layer.weight[...] = x
+    layer.weight.requires_grad = False
+    weight, in_place = layer.weight, getattr(operator, f"i{name}")
+    with mg.no_grad():
+        layer.weight = in_place(layer.weight, mg.tensor(other))
+    assert layer.weight is weight
+    np.testing.assert_allclose(layer.state_dict()["weight"], getattr(operator, name)(x, other), rtol=1e-6)
+
+
+def test_an_average_of_weights_in_a_frozen_copy():
+    net, target = nn.Linear(2, 3), nn.Linear(2, 3)
+    for p in target.parameters():
+        p.requires_grad = False
+    expected = {name: 0.9 * value + 0.1 * net.state_dict()[name] for name, value in target.state_dict().items()}
+    with mg.no_grad():
+        for t, p in zip(target.parameters(), net.parameters()):
+            t *= 0.9
+            t += 0.1 * p
+    for name, value in target.state_dict().items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-6)
+
+
+def test_a_frozen_parameter_outside_no_grad_is_computed_with():
+    layer = nn.Linear(2, 2)
+    layer.weight.requires_grad = False
+    before = layer.weight.data.copy()
+    t = layer.weight
+    t *= 2.0
+    assert t is not layer.weight
+    np.testing.assert_array_equal(t.data, 2 * before)
+    np.testing.assert_array_equal(layer.weight.data, before)
 
 
 def test_backward_hooks_under_no_grad_and_in_recorded_passes(no_observers):
