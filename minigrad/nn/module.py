@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,19 @@ class Module:
     branch: ClassVar[str] = ""
     """What study.ledger calls the paths of a gradient that lead through such a module, if they are to be told apart."""
     _hooks: ModuleHooks | None = None
+
+    if not TYPE_CHECKING:  # a type checker would let one assign any attribute
+
+        def __setattr__(self, name, value):
+            """TypeError for what is put in the place of a parameter and is none: the module would lose it silently."""
+            old = self.__dict__.get(name)
+            if isinstance(old, Parameter) and not (value is None or isinstance(value, Parameter)):
+                raise TypeError(
+                    f"{type(self).__name__}.{name} is a parameter, and {type(value).__name__} was assigned to it: "
+                    f"write its values under mg.no_grad() (module.{name}[...] = value), assign "
+                    f"nn.Parameter(value), or delete it first (del module.{name})"
+                )
+            object.__setattr__(self, name, value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define forward()")

@@ -745,6 +745,34 @@ def test_in_place_arithmetic_writes_to_a_frozen_parameter_under_no_grad(name):
     np.testing.assert_allclose(layer.state_dict()["weight"], getattr(operator, name)(x, other), rtol=1e-6)
 
 
+@pytest.mark.parametrize("value", [np.ones((2, 2)), mg.tensor(np.ones((2, 2))), 0.5, nn.Linear(2, 2)])
+def test_nothing_but_a_parameter_takes_the_place_of_one(value):
+    layer = nn.Linear(2, 2)
+    before = layer.state_dict()
+    with pytest.raises(TypeError, match=r"Linear\.weight is a parameter.*no_grad.*\[\.\.\.\] = .*nn\.Parameter"):
+        layer.weight = value
+    np.testing.assert_array_equal(layer.state_dict()["weight"], before["weight"])
+
+
+def test_a_parameter_can_be_replaced_by_another_left_out_or_deleted():
+    layer = nn.Linear(2, 2)
+    layer.weight = nn.Parameter(np.ones((2, 2)))
+    np.testing.assert_array_equal(layer.state_dict()["weight"], np.ones((2, 2)))
+    layer.bias = None
+    assert list(layer.state_dict()) == ["weight"]
+    del layer.weight
+    layer.weight = np.ones((2, 2))
+    assert layer.parameters() == []
+
+
+def test_in_place_arithmetic_outside_no_grad_does_not_lose_a_frozen_parameter():
+    layer = nn.Linear(2, 2)
+    layer.weight.requires_grad = False
+    with pytest.raises(TypeError, match="no_grad"):
+        layer.weight *= 0.5
+    assert "weight" in layer.state_dict()
+
+
 def test_an_average_of_weights_in_a_frozen_copy():
     net, target = nn.Linear(2, 3), nn.Linear(2, 3)
     for p in target.parameters():
