@@ -258,7 +258,9 @@ def elementwise_grad(f: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..
 
     @functools.wraps(f, updated=())
     def total(*args: Any, **kwargs: Any) -> Tensor:
-        return sum(f(*args, **kwargs))
+        y = f(*args, **kwargs)
+        _check_no_nest(y, f, "an array")
+        return sum(y)
 
     return grad(total, argnums)
 
@@ -429,7 +431,16 @@ def _check_real(y: Any, f: Callable[..., Any], what: str) -> None:
         )
 
 
+def _check_no_nest(y: Any, f: Callable[..., Any], expected: str) -> None:
+    if isinstance(y, (list, tuple, dict)):
+        raise TypeError(
+            f"{_name(f)} returned a {type(y).__name__} of {len(y)}, where {expected} was expected: return what is to "
+            "be differentiated alone (mg.vjp and mg.jacobian take functions that return several arrays)"
+        )
+
+
 def _one_number(y: Any, f: Callable[..., Any]) -> np.ndarray:
+    _check_no_nest(y, f, "one number")
     value = _array_of(y, f)
     if value.size != 1 or value.dtype.kind != "f":
         todo = "take mg.real, mg.imag or mg.abs" if value.dtype.kind == "c" else "reduce it first (.sum(), .mean())"

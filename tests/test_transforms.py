@@ -114,6 +114,27 @@ def test_backward_goes_through_a_gradient_penalty():
         np.testing.assert_allclose(leaf_w.grad[at], (by_hand(up) - by_hand(down)) / (2 * step), rtol=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("loss", "what"),
+    [
+        (lambda x: (x.sum(), x.mean()), "a tuple of 2, where one number"),
+        (lambda x: [x.sum()], "a list of 1, where one number"),
+        (lambda x: {"loss": x.sum()}, "a dict of 1, where one number"),
+        (lambda x: (), "a tuple of 0, where one number"),
+        (lambda x: (1.0,), "a tuple of 1, where one number"),
+    ],
+)
+@pytest.mark.parametrize("transform", [mg.grad, mg.value_and_grad])
+def test_a_loss_among_others_is_no_number(transform, loss, what):
+    with pytest.raises(TypeError, match=f"<lambda> returned {what} was expected"):
+        transform(loss)(np.ones(3))
+
+
+def test_elementwise_grad_of_several_arrays_says_so():
+    with pytest.raises(TypeError, match="<lambda> returned a tuple of 2, where an array was expected"):
+        mg.elementwise_grad(lambda x: (x, x))(np.ones(3))
+
+
 def test_create_graph_returns_tensors_that_reach_leaves_among_the_arguments():
     x = leaf([1.0, 2.0])
     value, g = mg.value_and_grad(lambda v: (v**3).sum(), create_graph=True)(x)
