@@ -197,12 +197,26 @@ def _named_vectors(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {f"{dtype}.{name}": np.asarray(array) for dtype, vectors in rows for name, array in vectors.items()}
 
 
-def _as_groups(parameters: Iterable[Any], defaults: Group) -> list[Group]:
-    """Groups with every hyperparameter filled in, and each parameter in the first group that names it."""
+def _as_list(parameters: Iterable[Any], who: str) -> list[Any]:
+    """TypeError for a tensor, which would be taken for a list of its rows, and for a module."""
     if isinstance(parameters, (Module, Tensor)):
         todo = "model.parameters()" if isinstance(parameters, Module) else "[parameter]"
-        raise TypeError(f"an optimizer takes a list of parameters: pass {todo}")
-    given = list(parameters)
+        raise TypeError(f"{who} takes a list of parameters, and was given one {type(parameters).__name__}: pass {todo}")
+    return list(parameters)
+
+
+def _once(parameters: Iterable[Tensor], who: str) -> list[Tensor]:
+    """Each tensor once, in order. TypeError for what is none."""
+    given = _as_list(parameters, who)
+    for p in given:
+        if not isinstance(p, Tensor):
+            raise TypeError(f"{who} takes a list of parameters, and was given {p!r:.80} in it")
+    return list({id(p): p for p in given}.values())
+
+
+def _as_groups(parameters: Iterable[Any], defaults: Group) -> list[Group]:
+    """Groups with every hyperparameter filled in, and each parameter in the first group that names it."""
+    given = _as_list(parameters, "an optimizer")
     groups = given if given and isinstance(given[0], Mapping) else [{"params": given}]
     seen: set[int] = set()
     filled = []
@@ -211,7 +225,7 @@ def _as_groups(parameters: Iterable[Any], defaults: Group) -> list[Group]:
         if unknown or "params" not in group:
             raise TypeError(f"a group has 'params' and any of {sorted(defaults)}; one was given {sorted(group)}")
         params = []
-        for p in group["params"]:
+        for p in _as_list(group["params"], "a group"):
             if not isinstance(p, Tensor) or p._has_history() or p.dtype.kind != "f":
                 raise TypeError(f"an optimizer takes floating tensors that no op has made, and was given {p!r:.80}")
             if id(p) not in seen:
@@ -415,7 +429,7 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float, *, error_if_no
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm must be a number of at least 0, and {max_norm} was given")
-    unique = {id(p): p for p in parameters}.values()
+    unique = _once(parameters, "clip_grad_norm")
     gradients = [p.grad for p in unique if p.grad is not None]
     norm = math.sqrt(sum(float(np.vdot(g, g)) for g in gradients))
     if not 1e-15 < norm < math.inf:  # the squares may have left the range of floats where the norm itself does not
@@ -448,7 +462,7 @@ class ExponentialAverage:
     def __init__(self, parameters: Iterable[Tensor], decay: float):
         if not 0 <= decay < 1:
             raise ValueError(f"a decay lies in [0, 1), and {decay} was given")
-        self._parameters = list({id(p): p for p in parameters}.values())
+        self._parameters = _once(parameters, "ExponentialAverage")
         self.average = [p._array.copy() for p in self._parameters]
         self.decay, self.n = decay, 0
 

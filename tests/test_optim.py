@@ -871,6 +871,30 @@ def test_clip_grad_norm_equals_torch(dtype, seed):
         np.testing.assert_allclose(p.grad, t.grad.numpy(), rtol=1e-5)  # torch adds 1e-6 to the norm
 
 
+TAKES_A_LIST = {
+    "Adam": optim.Adam,
+    "SGD": lambda given: optim.SGD(given, 0.1),
+    "a group": lambda given: optim.SGD([{"params": given}], 0.1),
+    "clip_grad_norm": lambda given: optim.clip_grad_norm(given, 1.0),
+    "ExponentialAverage": lambda given: optim.ExponentialAverage(given, 0.9),
+}
+
+
+@pytest.mark.parametrize("who", TAKES_A_LIST)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (nn.Linear(2, 2), r"takes a list of parameters, and was given one Linear: pass model\.parameters\(\)"),
+        (nn.Parameter(np.ones((2, 2))), r"takes a list of parameters, and was given one Parameter: pass \[parameter\]"),
+        (mg.tensor(np.ones(2), requires_grad=True), r"was given one Tensor: pass \[parameter\]"),
+        (["weight"], "was given 'weight'"),
+    ],
+)
+def test_one_tensor_or_module_is_no_list_of_parameters(who, given, message):
+    with pytest.raises(TypeError, match=message):
+        TAKES_A_LIST[who](given)
+
+
 def test_clip_grad_norm_of_nothing_and_of_zero():
     assert optim.clip_grad_norm([], 1.0) == 0
     p, q = one(), one(0.0, 0.0)
