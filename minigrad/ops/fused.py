@@ -186,14 +186,17 @@ def cross_entropy(
     """-log softmax(logits)[label], averaged over the labels that count (0, with gradient 0, when none does).
 
     logits: (..., classes); labels: integers (...); mask: boolean (...), False where there is no label; ignore_index: a
-    label that does not count; reduction: "mean", "sum" or "none"; total: for "mean", divide by this many labels
-    instead. Raises TypeError for labels that are not integers, IndexError for one out of range, ValueError for shapes
-    that do not fit.
+    label that does not count; label_smoothing: the part of each label, in [0, 1], that is spread over all classes;
+    reduction: "mean", "sum" or "none"; total: for "mean", divide by this many labels instead. Raises TypeError for
+    labels that are not integers, IndexError for one out of range, ValueError for shapes that do not fit or a smoothing
+    out of range.
 
     >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [0, 1])
     tensor(0.69314718)
     """
     logits, labels = _floating(logits), as_array(labels)
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"cross_entropy: label_smoothing lies in [0, 1], and {label_smoothing} was given")
     counted = _counted(labels, mask, ignore_index)
     _check_labels(logits, labels, counted)
     divisor = _divisor(labels, counted, reduction, total, logits.dtype)

@@ -279,6 +279,20 @@ def test_an_empty_batch_has_loss_zero(classes):
     assert g.shape == (0, classes)
 
 
+@pytest.mark.parametrize("smoothing", [-0.1, 1.1, 2, NAN])
+@pytest.mark.parametrize("make", [np.array, leaf])
+def test_a_label_smoothing_out_of_range(make, smoothing):
+    with pytest.raises(ValueError, match=rf"label_smoothing lies in \[0, 1\], and {smoothing} was given"):
+        mg.cross_entropy(make(normal(2, 3)), [0, 1], label_smoothing=smoothing)
+
+
+def test_all_of_a_label_can_be_smoothed_away():
+    y, (g,) = run(lambda z: mg.cross_entropy(z, [0, 1], label_smoothing=1), normal(2, 3), cotangent=1.0)
+    logp = np.log(np.exp(normal(2, 3)) / np.exp(normal(2, 3)).sum(-1, keepdims=True))
+    np.testing.assert_allclose(y, -logp.mean(-1).mean())
+    np.testing.assert_allclose(g, (np.exp(logp) - 1 / 3) / 2)
+
+
 @pytest.mark.parametrize("options", [{}, {"ignore_index": 0}, {"mask": np.zeros(2, bool)}, {"label_smoothing": 0.1}])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_logits_without_a_class(options, reduction):
