@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from minigrad.nn import init
-from minigrad.nn.module import Module, Parameter, as_input
+from minigrad.nn.module import Module, Parameter, as_input, as_numbers
 from minigrad.ops.elementwise import multiply
 from minigrad.ops.fused import layer_norm, linear
 from minigrad.ops.indexing import embedding
@@ -95,7 +95,7 @@ class Dropout(Module):
         self._rng = rng
 
     def forward(self, x: TensorLike) -> Tensor:
-        x = x if isinstance(x, Tensor) else wrap(np.asarray(x), None)
+        x = x if isinstance(x, Tensor) else wrap(as_numbers(x, "fiubc", "numbers"), None)
         if not self.training or self.p == 0:
             return x
         kept = uniform(generator(self._rng), x.shape) >= self.p

@@ -289,14 +289,26 @@ def lent(parameters: Sequence[Parameter], values: Sequence[Tensor]) -> Iterator[
 
 
 def as_input(x: TensorLike, dtype: np.dtype[Any]) -> Tensor:
-    """x as a tensor of a module's dtype: constants are cast, a tensor with a gradient must have it (TypeError)."""
+    """x as a tensor of a module's dtype: constants are cast, a tensor with a gradient must have it (TypeError).
+
+    TypeError for what is no real numbers, of which a cast would make some (NaN of None, numbers of text).
+    """
     if isinstance(x, Tensor):
         if x.dtype == dtype:
             return x
-        if x._node is not None:
+        if x.dtype.kind != "c" and x._node is not None:
             raise TypeError(
                 f"a module of dtype {dtype} was given a tensor of dtype {x.dtype} that requires a gradient: "
                 f"make the input {dtype}, or the module {x.dtype} (dtype=numpy.{x.dtype})"
             )
         x = x._array
-    return wrap(as_array(x).astype(dtype, copy=False), None)
+    return wrap(as_numbers(x, "fiub", "real numbers").astype(dtype, copy=False), None)
+
+
+def as_numbers(x: Any, kinds: str, expected: str) -> np.ndarray:
+    """x as an array of one of these kinds of dtype, else TypeError."""
+    array: np.ndarray = as_array(x)
+    if array.dtype.kind not in kinds:
+        given = f"{x!r:.60}" if array.dtype.kind in "OUS" else f"an array of shape {array.shape}"
+        raise TypeError(f"a module of nn takes {expected}, and was given {given} (dtype {array.dtype})")
+    return array

@@ -54,6 +54,31 @@ def test_linear_formula(dtype, shape, bias):
         assert len(layer.parameters()) == 1
 
 
+@pytest.mark.parametrize(
+    ("x", "given"),
+    [
+        ([None] * 3, r"\[None, None, None\] \(dtype object\)"),
+        (None, r"None \(dtype object\)"),
+        (["1", "2", "3"], r"\['1', '2', '3'\] \(dtype <U1\)"),
+        (np.ones(3, complex), r"an array of shape \(3,\) \(dtype complex128\)"),
+        (mg.tensor(np.ones(3)) * 1j, r"an array of shape \(3,\) \(dtype complex128\)"),
+        (mg.tensor(np.ones(3), requires_grad=True) * 1j, r"an array of shape \(3,\) \(dtype complex128\)"),
+        (np.zeros(3, "datetime64[s]"), r"an array of shape \(3,\) \(dtype datetime64\[s\]\)"),
+    ],
+)
+@pytest.mark.parametrize("layer", [nn.Linear(3, 4), nn.LayerNorm(3)])
+def test_what_is_no_real_numbers_is_refused(layer, x, given):
+    with pytest.raises(TypeError, match=f"takes real numbers, and was given {given}"):
+        layer(x)
+
+
+def test_dropout_refuses_what_is_no_numbers():
+    for x in (None, ["1"]):
+        with pytest.raises(TypeError, match="takes numbers, and was given"):
+            nn.Dropout(0.5)(x)
+    assert nn.Dropout(0.5)([1j, 2j]).dtype == np.complex128
+
+
 def test_linear_initial_values():
     layer = nn.Linear(200, 100, rng=rng())
     assert layer.weight.dtype == layer.bias.dtype == np.float32
