@@ -18,7 +18,7 @@ import numpy as np
 
 from minigrad.engine import note_write
 from minigrad.kernels.memory import aligned, empty
-from minigrad.nn.module import Module, check_state
+from minigrad.nn.module import Module, check_mapping, check_state
 from minigrad.tensor import Tensor
 from minigrad.threads import spread
 
@@ -172,6 +172,7 @@ class Optimizer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what state_dict returned; ValueError, with nothing changed, if it is another optimizer's."""
+        check_mapping(state, f"{type(self).__name__}.load_state_dict", "what state_dict() returns")
         here = self.state_dict()
         check_state(_named_vectors(here), _named_vectors(state), type(self).__name__)
         if state["shapes"] != here["shapes"]:
@@ -412,6 +413,7 @@ class Schedule:
         return {"n": self.n, "peaks": list(self._peaks)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_mapping(state, f"{type(self).__name__}.load_state_dict", "what state_dict() returns")
         if len(state["peaks"]) != len(self._peaks):
             raise ValueError(f"this schedule has {len(self._peaks)} groups, and the state {len(state['peaks'])}")
         self.n, self._peaks = int(state["n"]), list(state["peaks"])
@@ -492,6 +494,7 @@ class ExponentialAverage:
         return {"n": self.n, "average": [average.copy() for average in self.average]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_mapping(state, f"{type(self).__name__}.load_state_dict", "what state_dict() returns")
         expected, given = (
             {str(i): np.asarray(a) for i, a in enumerate(arrays)} for arrays in (self.average, state["average"])
         )

@@ -895,6 +895,15 @@ def test_one_tensor_or_module_is_no_list_of_parameters(who, given, message):
         TAKES_A_LIST[who](given)
 
 
+@pytest.mark.parametrize("state", [None, [1]])
+def test_what_is_no_state(state):
+    optimizer = optim.Adam([nn.Parameter(np.ones(2))])
+    for loads in (optimizer, optim.Schedule(optimizer), optim.ExponentialAverage([nn.Parameter(np.ones(2))], 0.9)):
+        name = type(loads).__name__
+        with pytest.raises(TypeError, match=rf"{name}.load_state_dict takes a dict of what state_dict\(\) returns"):
+            loads.load_state_dict(state)
+
+
 def test_clip_grad_norm_of_nothing_and_of_zero():
     assert optim.clip_grad_norm([], 1.0) == 0
     p, q = one(), one(0.0, 0.0)

@@ -192,8 +192,9 @@ class Module:
         """Copy values into the parameters of those names.
 
         ValueError lists every name that is missing or unknown and every shape or kind of number that does not fit;
-        nothing is changed then.
+        nothing is changed then. TypeError for what is no dict.
         """
+        check_mapping(state, f"{type(self).__name__}.load_state_dict", "names to arrays, as state_dict() returns it")
         parameters = dict(self.named_parameters())
         values = {name: value._array if isinstance(value, Tensor) else value for name, value in state.items()}
         arrays = {name: np.array(value) for name, value in values.items()}  # copies: they may be views of parameters
@@ -226,6 +227,12 @@ def _walk(item: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Module | 
         yield from _walk(value, f"{path}.{key}" if path else str(key), seen)
 
 
+def check_mapping(given: Any, who: str, of_what: str) -> None:
+    """TypeError for what is no dict."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{who} takes a dict of {of_what}, and was given {type(given).__name__} {given!r:.60}")
+
+
 def check_state(expected: Mapping[str, np.ndarray], given: Mapping[str, np.ndarray], what: str) -> None:
     """ValueError that lists all differences in names, shapes and kinds of two dicts of arrays."""
     wrong = [f"missing: {name} {array.shape}" for name, array in expected.items() if name not in given]
@@ -254,6 +261,7 @@ def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any
     array([[3.],
            [3.]], dtype=float32)
     """
+    check_mapping(params, "functional_call", "names to the values of parameters")
     own = dict(module.named_parameters())
     tensors = {name: value if isinstance(value, Tensor) else Tensor(value) for name, value in params.items()}
     for name, t in tensors.items():

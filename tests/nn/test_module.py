@@ -205,6 +205,16 @@ def test_load_state_dict_takes_tensors_and_casts_between_floats():
         np.testing.assert_array_equal(q.data, p.data.astype(np.float32))
 
 
+@pytest.mark.parametrize("state", [None, [1], np.ones(2), "weights.npz"])
+def test_what_is_no_dict_of_parameters(state):
+    layer = nn.Linear(2, 2)
+    message = f"takes a dict of names to .*, and was given {type(state).__name__}"
+    with pytest.raises(TypeError, match=f"Linear.load_state_dict {message}"):
+        layer.load_state_dict(state)
+    with pytest.raises(TypeError, match=f"functional_call {message}"):
+        nn.functional_call(layer, state, np.ones(2))
+
+
 def test_load_state_dict_from_views_of_its_own_parameters():
     model = Small(a=nn.Parameter([1.0, 2.0]), b=nn.Parameter([3.0, 4.0]))
     model.load_state_dict({"a": model.b.data, "b": model.a.data})
