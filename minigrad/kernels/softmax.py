@@ -15,6 +15,8 @@ def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
 
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     """e^x / sum(e^x); 0 in a row of -inf alone."""
+    if not x.ndim:  # what follows writes in place, and a number of NumPy's own has no place
+        return softmax(x.reshape(1), axis).reshape(())
     y = _shifted(x, axis) * 1.0 if x.dtype.kind != "f" else _shifted(x, axis)
     return normalised_exp(y, axis, True)
 

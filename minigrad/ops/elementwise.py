@@ -495,4 +495,5 @@ def gelu(x: Array) -> Array:
 
     Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2.
     """
+    x = as_array(x)
     return 0.5 * x * (1 + tanh(_SQRT_2_OVER_PI * (x + 0.044715 * x * x * x)))

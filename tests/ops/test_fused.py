@@ -201,7 +201,22 @@ def test_softmax_never_overflows(op):
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("op", [mg.softmax, mg.log_softmax])
+@pytest.mark.parametrize("x", [2.0, -3.0, np.float32(5), 7])
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_softmax_of_one_number(op, x, axis):
+    y = op(x, axis)
+    assert isinstance(y.data, np.ndarray)
+    assert y.shape == ()
+    assert y.data == (1 if op is mg.softmax else 0)
+    assert mg.grad(op)(float(x)) == 0
+    assert mg.grad(mg.grad(op))(float(x)) == 0
+    with pytest.raises(ValueError, match="axis 1 is out of bounds"):
+        op(x, 1)
+
+
 def test_softmax_of_minus_infinity_alone_is_zero():
+    assert mg.softmax(-INF).data == 0
     x = np.array([[-INF, -INF], [-INF, 3.0]])
     y, (g,) = run(mg.softmax, x)
     np.testing.assert_array_equal(y, [[0, 0], [0, 1]])

@@ -45,6 +45,19 @@ def test_constants_may_be_nested_lists(op_name, cases):
             np.testing.assert_array_equal(np.asarray(y.data), np.asarray(z.data))
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value", "ignore:Mean of empty slice")
+def test_every_operand_may_be_a_nested_list(op_name, cases):
+    if op_name in ("block", "getitem"):  # whose lists are the structure of blocks; what lists have themselves
+        return
+    own = [case for case in cases.CASES if case.name == op_name and not case.kwargs.get("returned")]
+    real = [case for case in own if not any(np.iscomplexobj(x) for x in flatten(case.args)[0])]
+    full = [case for case in real if case.arrays and all(x.size and x.dtype == np.float64 for x in case.arrays)]
+    for case in full[:2]:
+        from_lists = case.outputs(*(x.tolist() for x in case.arrays))
+        for y, z in zip(from_lists, case.outputs(*case.arrays), strict=True):
+            np.testing.assert_array_equal(np.asarray(getattr(y, "data", y)), np.asarray(getattr(z, "data", z)))
+
+
 INDEXED_BY_TUPLES = ("getitem", "_scatter", "index_add", "index_put")  # where an array would be another index
 
 
