@@ -126,7 +126,12 @@ def arcsinh(x: Array) -> Array:
     return np.arcsinh(x)
 
 
-arcsinh.derivative(x=lambda x: 1 / np.hypot(1, x))
+def _arcsinh_slope(x: Array) -> Array:
+    """1 / sqrt(1 + x ** 2), without overflow on the way."""
+    return 1 / (np.sqrt(1 + 1j * x) * np.sqrt(1 - 1j * x) if x.dtype.kind == "c" else np.hypot(1, x))
+
+
+arcsinh.derivative(x=_arcsinh_slope)
 
 
 @op
@@ -201,7 +206,7 @@ sinc.derivative(x=_sinc_slope)
 def _sinc_derivative(x: Array, order: int) -> Array:
     """The derivative of sinc of an order >= 1."""
     x = np.asarray(x)
-    u = np.pi * x.astype(float)
+    u = np.pi * x.astype(np.result_type(x, np.float64))
     near = np.abs(u) < order + 1
     y = np.where(near, _sinc_by_series(np.where(near, u, 0), order), _sinc_by_recurrence(np.where(near, 1, u), order))
     return (np.pi**order * y).astype(x.dtype)

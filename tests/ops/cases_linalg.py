@@ -1,4 +1,4 @@
-"""Cases of the products that cases.py has none of, and of the parts of complex numbers."""
+"""Cases of the products that cases.py has none of, and of functions and parts of complex numbers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,21 @@ def case(op: str, *args: Any, expected: Callable[..., Any] | None = None, label:
 def complex_normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.asarray(normal(*shape, seed=seed) + 1j * normal(*shape, seed=seed + 100))
 
+
+def sinc_slope(x: np.ndarray, order: int) -> np.ndarray:
+    """The first derivative of sinc away from 0."""
+    return np.asarray((np.cos(np.pi * x) - np.sinc(x)) / x)
+
+
+# --- functions of complex numbers ---------------------------------------------------------------------------------
+
+for _name in ["sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"]:
+    case(_name, complex_normal(2, 3), label="complex")
+for _name in ["exp2", "expm1", "log2", "log10", "log1p", "square", "reciprocal"]:
+    case(_name, complex_normal(2, 3), label="complex")
+case("sinc", complex_normal(2, 3), label="complex")
+case("sinc", 3 * complex_normal(3), label="complex-large")
+case("_sinc_derivative", complex_normal(2), 1, expected=sinc_slope, label="complex")
 
 # --- parts -------------------------------------------------------------------------------------------------------
 
