@@ -678,15 +678,17 @@ def _values(xs: Any) -> Any:
 
 def _check_constants(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """TypeError for a tensor with a gradient where the function would lose one that is not zero."""
-    if not state.recording:
-        return
     kinds = "c" if function is np.sign else "fc"
     for name, position in NUMPY_CONSTANTS[function].items():
-        if _is_tracked(kwargs[name] if name in kwargs else args[position : position + 1], kinds):
-            raise TypeError(
-                f"numpy.{function.__name__} has no gradient with respect to {name!r}: "
-                "pass a constant there (t.detach())"
-            )
+        given = kwargs[name] if name in kwargs else args[position : position + 1]
+        constant(given, f"numpy.{function.__name__}", name, kinds)
+
+
+def constant(x: Any, who: str, argument: str, kinds: str = "fc") -> Any:
+    """The value of an argument that has no gradient: TypeError for a tensor, of these kinds, that requires one."""
+    if state.recording and _is_tracked(x, kinds):
+        raise TypeError(f"{who} has no gradient with respect to {argument!r}: pass a constant there (t.detach())")
+    return _value(x)
 
 
 def _is_tracked(x: Any, kinds: str) -> bool:

@@ -14,7 +14,7 @@ from minigrad.ops.elementwise import astype, multiply, subtract, where
 from minigrad.ops.indexing import getitem
 from minigrad.ops.reductions import products_before, sum
 from minigrad.ops.shapes import broadcast_to, concatenate, moveaxis, reshape
-from minigrad.tensor import Tensor
+from minigrad.tensor import Tensor, constant
 
 # --- running sums and products -----------------------------------------------------------------------------------
 
@@ -88,21 +88,24 @@ def nancumprod(x: Array, axis: int | None = None) -> Tensor:
 @derived
 def cumulative_sum(x: Array, *, axis: int | None = None, include_initial: bool = False) -> Tensor:
     """cumsum, along the only axis unless one is given; include_initial: with the empty sum 0 in front."""
-    axis = _only_axis(x, axis)
+    x, axis = _with_axis(x, axis)
     return _with_initial(cumsum(x, axis), axis, 0.0 if include_initial else None)
 
 
 @derived
 def cumulative_prod(x: Array, *, axis: int | None = None, include_initial: bool = False) -> Tensor:
     """cumprod, along the only axis unless one is given; include_initial: with the empty product 1 in front."""
-    axis = _only_axis(x, axis)
+    x, axis = _with_axis(x, axis)
     return _with_initial(cumprod(x, axis), axis, 1.0 if include_initial else None)
 
 
-def _only_axis(x: Array, axis: int | None) -> int:
+def _with_axis(x: Array, axis: int | None) -> tuple[Array, int]:
+    """x, a number as an array of one axis, and the axis to go along."""
+    if np.ndim(x) == 0:
+        x = reshape(x, (1,))
     if axis is None and np.ndim(x) != 1:
         raise ValueError(f"an array of {np.ndim(x)} axes needs one of them named: axis=...")
-    return axis or 0
+    return x, axis or 0
 
 
 def _with_initial(y: Tensor, axis: int, initial: float | None) -> Tensor:
@@ -237,7 +240,7 @@ def interp(x: Array, xp: Array, fp: Array, left: Array = None, right: Array = No
 
     xp: increasing, constant. left, right: the values below and above xp, which otherwise are those at its ends.
     """
-    xp, at = np.asarray(xp), x._array if isinstance(x, Tensor) else x
+    xp, at = np.asarray(constant(xp, "interp", "xp")), x._array if isinstance(x, Tensor) else x
     start = np.clip(np.searchsorted(xp, at, side="right") - 1, 0, max(len(xp) - 2, 0))
     end = np.minimum(start + 1, len(xp) - 1)
     width = np.where(end == start, 1, xp[end] - xp[start])

@@ -13,7 +13,7 @@ from minigrad.ops.elementwise import astype, copy, where
 from minigrad.ops.indexing import _scatter, getitem, index_put, take_along_axis
 from minigrad.ops.reductions import sum
 from minigrad.ops.shapes import broadcast_to, expand_dims, moveaxis, ravel, reshape, squeeze, stack
-from minigrad.tensor import Tensor
+from minigrad.tensor import Tensor, constant
 
 # --- in order ----------------------------------------------------------------------------------------------------
 
@@ -199,12 +199,15 @@ def pad(x: Array, pad_width: Any, mode: Any = "constant", **keywords: Any) -> Te
     tensor([2., 1., 2., 3., 2., 1.])
     """
     shape = np.shape(x)
+    keywords = {name: constant(value, "pad", name) for name, value in keywords.items()}
     widths = _widths(pad_width, len(shape))
     if mode == "constant":
         frame = np.pad(np.zeros(shape, getattr(x, "dtype", None) or np.asarray(x).dtype), widths, mode, **keywords)
         return index_put(frame, tuple(slice(before, before + n) for (before, _), n in zip(widths, shape)), x)
-    if mode not in ("edge", "reflect", "symmetric", "wrap") or keywords.pop("reflect_type", "even") != "even":
-        raise ValueError(f"pad: mode {mode!r} {keywords or ''} is none of constant, edge, reflect, symmetric and wrap")
+    if mode not in ("edge", "reflect", "symmetric", "wrap"):
+        raise ValueError(f"pad: the mode is constant, edge, reflect, symmetric or wrap, and not {mode!r}")
+    if (kind := keywords.pop("reflect_type", "even")) != "even":
+        raise ValueError(f"pad: the reflect_type is 'even', and not {kind!r}; 'odd' pads with twice the edge less that")
     y = copy(x)
     for axis, (before, after) in enumerate(widths):
         if before or after:

@@ -26,7 +26,7 @@ from minigrad.ops.shapes import (
     squeeze,
     transpose,
 )
-from minigrad.tensor import Tensor
+from minigrad.tensor import Tensor, constant
 
 # --- average -----------------------------------------------------------------------------------------------------
 
@@ -137,6 +137,7 @@ def quantile(x: Array, q: Array, axis: Array = None, method: str = "linear", kee
     >>> quantile([1.0, 3.0, 2.0], [0.25, 1.0])
     tensor([1.5, 3. ])
     """
+    q = constant(q, "quantile", "q")
     rows = _sorted_rows(x, axis)
     y = _at_quantiles(rows, rows.shape[-1], q, method)
     return _restored(_nan_if_any(y, rows), np.shape(x), axis, keepdims)
@@ -145,7 +146,10 @@ def quantile(x: Array, q: Array, axis: Array = None, method: str = "linear", kee
 @derived
 def nanquantile(x: Array, q: Array, axis: Array = None, method: str = "linear", keepdims: bool = False) -> Tensor:
     """The quantiles of the elements that are not NaN; NaN where all are."""
+    q = constant(q, "nanquantile", "q")
     rows = _sorted_rows(x, axis)
+    if not rows.shape[-1]:  # one NaN, to be picked
+        rows = concatenate([rows, np.full((*rows.shape[:-1], 1), np.nan, np.result_type(rows.dtype, np.float16))], -1)
     n = np.count_nonzero(~np.isnan(rows), axis=-1)
     y = _nan_where(n == 0, _at_quantiles(rows, n, q, method))
     return _restored(y, np.shape(x), axis, keepdims)
@@ -154,16 +158,17 @@ def nanquantile(x: Array, q: Array, axis: Array = None, method: str = "linear", 
 @derived
 def percentile(x: Array, q: Array, axis: Array = None, method: str = "linear", keepdims: bool = False) -> Tensor:
     """The quantiles for q in percent."""
-    return quantile(x, _percent(q), axis, method, keepdims)
+    return quantile(x, _percent(q, "percentile"), axis, method, keepdims)
 
 
 @derived
 def nanpercentile(x: Array, q: Array, axis: Array = None, method: str = "linear", keepdims: bool = False) -> Tensor:
     """The quantiles for q in percent of the elements that are not NaN; NaN where all are."""
-    return nanquantile(x, _percent(q), axis, method, keepdims)
+    return nanquantile(x, _percent(q, "nanpercentile"), axis, method, keepdims)
 
 
-def _percent(q: Array) -> Array:
+def _percent(q: Array, who: str) -> Array:
+    q = constant(q, who, "q")
     return q / 100 if isinstance(q, (int, float)) else np.asarray(q) / 100
 
 

@@ -234,6 +234,57 @@ def test_differences_refuse():
         mg.cumulative_sum(np.ones((2, 2)))
 
 
+@pytest.mark.parametrize(
+    ("f", "who", "argument"),
+    [
+        (lambda t: np.quantile(np.ones(3), t), "quantile", "q"),
+        (lambda t: mg.quantile(np.ones(3), [0.5, t]), "quantile", "q"),
+        (lambda t: np.nanquantile(np.ones(3), t), "nanquantile", "q"),
+        (lambda t: np.percentile(np.ones(3), t), "percentile", "q"),
+        (lambda t: np.nanpercentile(np.ones(3), t), "nanpercentile", "q"),
+        (lambda t: np.interp(0.3, t * np.array([1.0, 2.0]), [0.0, 1.0]), "interp", "xp"),
+        (lambda t: mg.pad(np.ones(3), 1, constant_values=t), "pad", "constant_values"),
+    ],
+)
+def test_a_constant_argument_is_named(f, who, argument):
+    t = mg.tensor(0.5, requires_grad=True)
+    with pytest.raises(TypeError, match=f"^{who} has no gradient with respect to '{argument}'"):
+        f(t)
+    with mg.no_grad():
+        np.testing.assert_array_equal(f(t).data, f(t.detach()).data)
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+@pytest.mark.parametrize("f", ["nanmedian", "nanquantile", "nanpercentile"])
+def test_of_nothing_a_median_without_nan_is_nan(f):
+    q = () if f == "nanmedian" else (0.2,)  # (of nothing, NumPy leaves out the axes of several q)
+    for shape, axis in [((0,), None), ((2, 0), 1), ((0, 3), 0), ((0, 3), 1)]:
+        for dtype in (np.float64, np.float32):
+            x = mg.tensor(np.zeros(shape, dtype), requires_grad=True)
+            y, expected = getattr(mg, f)(x, *q, axis=axis), getattr(np, f)(x.data, *q, axis=axis)
+            np.testing.assert_array_equal(y.data, expected)
+            y.sum().backward()
+            assert x.grad.shape == shape
+
+
+def test_the_running_sum_of_one_number():
+    for op, function in [(mg.cumulative_sum, np.cumsum), (mg.cumulative_prod, np.cumprod)]:
+        for axis in (None, 0, -1):
+            np.testing.assert_array_equal(op(2.0, axis=axis).data, function([2.0]))
+        initial = 0 if op is mg.cumulative_sum else 1
+        np.testing.assert_array_equal(op(2.0, include_initial=True).data, [initial, 2])
+        assert mg.grad(lambda x: op(x, include_initial=True).sum())(3.0) == 1  # noqa: B023
+        with pytest.raises(ValueError, match="2 axes"):
+            op(np.ones((2, 2)))
+
+
+def test_what_pad_cannot_do_is_named():
+    with pytest.raises(ValueError, match="the reflect_type is 'even', and not 'odd'"):
+        mg.pad(np.ones(3), 1, mode="reflect", reflect_type="odd")
+    with pytest.raises(ValueError, match="edge, reflect, symmetric or wrap, and not 'mean'"):
+        mg.pad(np.ones(3), 1, mode="mean")
+
+
 def test_interpolation_at_the_points_and_beyond():
     xp, fp = [0.0, 1.0, 3.0], np.array([1.0, 2.0, 0.0])
     x = np.array([-1.0, 0.0, 1.0, 3.0, 4.0])
