@@ -20,6 +20,9 @@ def forward(
     x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float
 ) -> tuple[np.ndarray, Residual]:
     """The output, and (normalised x, 1 / deviation) for the way back."""
+    if x.dtype.itemsize < 4:  # the squares of halves overflow from 256 on
+        y, residual = forward(x.astype(np.float32), weight, bias, eps)
+        return y.astype(np.result_type(*[a for a in (x, weight, bias) if a is not None])), residual
     work = x.size * _COST
     if is_little(work) or not _alike(x, weight, bias):
         normal, inverse, y = _normalise(x, weight, bias, eps)

@@ -20,7 +20,7 @@ from minigrad.kernels import linear as linear_kernel
 from minigrad.kernels import self_attention as self_attention_kernel
 from minigrad.kernels import softmax as softmax_kernel
 from minigrad.op import derived, fused, op
-from minigrad.ops.elementwise import exp, relu, sqrt, square, subtract, where
+from minigrad.ops.elementwise import astype, exp, relu, sqrt, square, subtract, where
 from minigrad.ops.indexing import take_along_axis
 from minigrad.ops.linalg import matmul
 from minigrad.ops.reductions import logsumexp, mean, sum
@@ -246,6 +246,9 @@ def linear(x: Array, weight: Array, bias: Array = None, activation: str | None =
 
 
 def _layer_norm_reference(x: Array, weight: Array = None, bias: Array = None, *, eps: float = 1e-5) -> Tensor:
+    if x.dtype.itemsize < 4:  # the squares of halves overflow
+        y = _layer_norm_reference(astype(x, np.float32), weight, bias, eps=eps)
+        return astype(y, np.result_type(*[a.dtype for a in (x, weight, bias) if a is not None]))
     centred = subtract(x, mean(x, -1, keepdims=True))
     y = centred / sqrt(mean(square(centred), -1, keepdims=True) + eps)
     y = y if weight is None else y * weight

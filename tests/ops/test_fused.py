@@ -294,6 +294,26 @@ def test_an_empty_batch_has_loss_zero(classes):
     assert g.shape == (0, classes)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1.0, 300.0, 1e4])
+@pytest.mark.parametrize("with_parameters", [False, True])
+def test_layer_norm_of_halves_whose_squares_leave_their_range(size, with_parameters):
+    x = (size * normal(3, 5)).astype(np.float16)
+    xs = [x, *[normal(5, seed=i).astype(np.float16) for i in (1, 2)]][: 3 if with_parameters else 1]
+    f = lambda *xs: mg.layer_norm(*xs, eps=1e-12)  # noqa: E731
+    y, gradients = run(f, *xs)
+    assert y.dtype == np.float16
+    wide = [a.astype(np.float64) for a in xs]
+    centred = wide[0] - wide[0].mean(-1, keepdims=True)
+    normalised = centred / np.sqrt((centred**2).mean(-1, keepdims=True))
+    expected = normalised * wide[1] + wide[2] if with_parameters else normalised
+    np.testing.assert_allclose(y, expected, rtol=2e-3, atol=2e-3)
+    for g, expected in zip(gradients, run(f, *wide)[1]):
+        assert g.dtype == np.float16
+        np.testing.assert_allclose(g, expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max() + 1e-7)
+    twice = mg.grad(lambda x: mg.grad(lambda x: f(x)[0, 0] * 1.0)(x)[0, 1] * size)
+    np.testing.assert_allclose(twice(x), twice(wide[0]), rtol=1e-2, atol=1e-2 * np.abs(twice(wide[0])).max() + 1e-7)
+
+
 @pytest.mark.parametrize("smoothing", [-0.1, 1.1, 2, NAN])
 @pytest.mark.parametrize("make", [np.array, leaf])
 def test_a_label_smoothing_out_of_range(make, smoothing):
