@@ -22,7 +22,19 @@ from experiments.data.features import FAMILIES, WordFeatures
 from experiments.data.files import tokenise
 from experiments.data.vocabulary import Vocabulary
 from experiments.settings import PerVectorSettings
-from experiments.task import Labeller, Metrics, Task, body, check_lengths, share, texts
+from experiments.task import (
+    DRAWN,
+    Drawn,
+    Labeller,
+    Metrics,
+    Task,
+    body,
+    check_lengths,
+    first_short,
+    part_of,
+    share,
+    texts,
+)
 from minigrad import nn
 from models import PerVector, SummedEmbedding
 
@@ -151,12 +163,14 @@ class PerVectorTask(Task):
             said += f", {metrics['accuracy_unknown']:.4f} of those whose form training has not shown"
         return said
 
-    def example(self) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str], Sequence[str]]:
+    def example(self) -> Drawn:
         known = all(self.labeller.features.known(token) for token in LECTURE)
-        tokens = LECTURE if known else self.splits["dev"][0].tokens
-        ids, valid = self.labeller.encode([tokens])
-        names = ["(begin)", *tokens, "(end)"]
-        return (ids,), {"valid": valid}, names, names
+        sentences = [LECTURE] if known else [sentence.tokens for sentence in self.splits["dev"]]
+        tokens = sentences[first_short([len(tokens) + 2 for tokens in sentences])]
+        most = DRAWN - 2  # the begin and end symbols are vectors too
+        ids, valid = self.labeller.encode([tokens[:most]])
+        names = ["(begin)", *tokens[:most], "(end)"]
+        return Drawn((ids,), {"valid": valid}, names, names, part_of(len(tokens), most, "words"))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
+from experiments.task import Drawn
 from experiments.writing import written
 from minigrad.study import capture
 from models import SelfAttention
@@ -49,9 +50,9 @@ def draw_curves(folder: Path, history: Sequence[Mapping[str, float | None]], sco
     save(figure, folder / "curves")
 
 
-def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
+def draw_attention(folder: Path, model: Any, example: Drawn) -> None:
     """attention.svg and .png: a map for every head of the model's last layer of attention, for the task's example."""
-    args, kwargs, queries, keys = example
+    args, kwargs, queries, keys, part = example
     if not any(isinstance(module, SelfAttention) for module in model.modules()):
         return
     with mg.no_grad(), capture(model, "*.attn") as caught:
@@ -75,7 +76,8 @@ def draw_attention(folder: Path, model: Any, example: tuple[Any, ...]) -> None:
         if i % columns == 0:
             ax.set_ylabel("query (asks)", fontsize=8)
     figure.colorbar(image, ax=axes, label="weight", shrink=0.8)
-    figure.suptitle(f"who attends to whom: {name.removesuffix('.attn')}", fontsize=10)
+    title = f"who attends to whom: {name.removesuffix('.attn')}"
+    figure.suptitle(f"{title}\n({part})" if part else title, fontsize=10)
     if unreadable(*given):
         figure.supxlabel(SUBSTITUTED, fontsize=8)
     save(figure, folder / "attention")

@@ -20,7 +20,7 @@ from experiments.data import batching, numerals
 from experiments.data.tsv import Pair
 from experiments.data.vocabulary import Vocabulary
 from experiments.settings import Seq2SeqSettings, UsageError
-from experiments.task import LONGEST, Labeller, Metrics, Task, check_lengths, share, texts
+from experiments.task import DRAWN, LONGEST, Drawn, Labeller, Metrics, Task, check_lengths, part_of, share, texts
 from minigrad import nn
 from models import Seq2Seq, beam_search, greedy
 
@@ -176,12 +176,21 @@ class Seq2SeqTask(Task):
             f" (word error rate {metrics['wer']:.4f}, {metrics['per']:.4f} edits per symbol)"
         )
 
-    def example(self) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str], Sequence[str]]:
-        pair = max(self.splits["train"][:200], key=lambda pair: len(pair.source))
+    def example(self) -> Drawn:
+        pairs = self.splits["train"][:200]
+        short = [pair for pair in pairs if _longer(pair) < DRAWN]
+        whole = max(short, key=lambda pair: len(pair.source)) if short else min(pairs, key=_longer)
+        pair = Pair(whole.source[:DRAWN], whole.target[: DRAWN - 1])
         t = self.labeller.target
         source, target = self.labeller.source.encode(pair.source)[None], np.array([[t.bos, *t.encode(pair.target)]])
         valid = {"source_valid": np.ones(source.shape, bool), "target_valid": np.ones(target.shape, bool)}
-        return (source, target), valid, [*pair.target, "(end)"], list(pair.source)
+        part = part_of(_longer(whole), DRAWN, "symbols")
+        return Drawn((source, target), valid, [*pair.target, "(end)"], list(pair.source), part)
+
+
+def _longer(pair: Pair) -> int:
+    """The length of source or target, whichever is longer."""
+    return max(len(pair.source), len(pair.target))
 
 
 def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:

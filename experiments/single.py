@@ -23,7 +23,7 @@ from experiments.data.files import read_frames
 from experiments.data.ts import Frames
 from experiments.data.vocabulary import Vocabulary
 from experiments.settings import SingleSettings
-from experiments.task import Labeller, Metrics, Task, body, check_lengths, share
+from experiments.task import DRAWN, Drawn, Labeller, Metrics, Task, body, check_lengths, first_short, part_of, share
 from minigrad import nn
 from models import FrameProjection, Single
 
@@ -152,10 +152,13 @@ class SingleTask(Task):
     def summary(self, metrics: Metrics) -> str:
         return f"{metrics['accuracy']:.4f} of the sequences got the right label, out of {len(self.labeller.labels)}"
 
-    def example(self) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str], Sequence[str]]:
-        frames = self.labeller.prepare(self.splits["train"].sequences[0])
-        names = [str(i + 1) for i in range(len(frames))]
-        return (frames[None],), {}, names, names
+    def example(self) -> Drawn:
+        sequences = self.splits["train"].sequences
+        chosen = first_short([self.settings.frames or len(frames) for frames in sequences])
+        frames = self.labeller.prepare(sequences[chosen])
+        shown = frames[:DRAWN]
+        names = [str(i + 1) for i in range(len(shown))]
+        return Drawn((shown[None],), {}, names, names, part_of(len(frames), DRAWN, "vectors"))
 
 
 if __name__ == "__main__":

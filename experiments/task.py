@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,20 @@ from models import AttentionStack, FCStack, WindowFC
 
 Metrics = dict[str, float | None]
 LONGEST = 512  # how many vectors learned positions reach
+DRAWN = 64  # vectors of the example that is drawn, at most
+
+
+class Drawn(NamedTuple):
+    """One input to be drawn: the model's arguments, and the names of the queries and of the keys.
+
+    part: in words, which part of a sequence it is; "" if it is the whole.
+    """
+
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    queries: Sequence[str]
+    keys: Sequence[str]
+    part: str = ""
 
 
 class Labeller(ABC):
@@ -93,8 +107,8 @@ class Task(ABC):
         """The scores in words."""
 
     @abstractmethod
-    def example(self) -> tuple[tuple[Any, ...], dict[str, Any], Sequence[str], Sequence[str]]:
-        """One input to be drawn: the model's arguments, and the names of the queries and of the keys."""
+    def example(self) -> Drawn:
+        """One short input to be drawn, or the beginning of one where all are long."""
 
 
 def body(s: Settings, *, dropout: float) -> nn.Module:
@@ -120,6 +134,17 @@ def check_lengths(s: Settings, lengths: Iterable[int]) -> None:
     longest = max(lengths, default=0)
     if s.model == "attention" and s.positions == "learned" and longest > LONGEST:
         raise UsageError(f"--positions learned reaches {LONGEST} vectors, and a sequence has {longest}: take others")
+
+
+def first_short(lengths: Sequence[int]) -> int:
+    """The index of the first that can be drawn whole; of the shortest, if none can."""
+    short = (i for i, length in enumerate(lengths) if length <= DRAWN)
+    return next(short, int(np.argmin(lengths)))
+
+
+def part_of(length: int, most: int | None, what: str) -> str:
+    """In words, which part of a sequence of that length its first `most` are; "" for all of it."""
+    return "" if most is None or length <= most else f"the first {most} of {length:,} {what}"
 
 
 def texts(given: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from experiments.report import measures, panels, static
 from experiments.report.examples import Examples
 from experiments.report.markup import join
-from experiments.report.pack import Tensors, unpack
+from experiments.report.pack import Tensors, size_of, unpack
 from experiments.report.recorder import INITIAL, MEASURES, RECORDING
 from experiments.report.walk import Walk
 from experiments.runs import Run
@@ -26,6 +26,7 @@ SCHEMA = "minigrad.report/1"
 NAME = "report.html"
 CLAIMS = "claims.json"
 SOURCES = Path(__file__).parent
+MAPS = 350_000  # bytes of the file for attention and its gradient, beyond the attention after training
 
 
 def write(run: Run, model: nn.Module, result: Mapping[str, Any], defaults: Settings, score: str) -> Path:
@@ -84,18 +85,28 @@ class Report:
         return 0 if counted is None else int(np.flatnonzero(counted[0])[-1])
 
     def _keep_attention(self) -> None:
-        """Weights at all snapshots, gradients at the first and the last, unless the walk has them already."""
-        axes = ("head", "query", "key")
+        """Weights and gradients after training and before it, and weights between, as far as there is room for them.
+
+        The weights after training are always there: the page begins with them.
+        """
+        begun = self.tensors.size
+        for full, array in self._attention():
+            needed = full.startswith("last/") and full.endswith(".attn")
+            room = MAPS - (self.tensors.size - begun)
+            if full not in self.tensors.packed and (needed or size_of(array) <= room):
+                self.tensors.add(full, array, ("head", "query", "key"))
+
+    def _attention(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Names and float32 arrays, the most needed first."""
+        for name, kept in (("attn", "values"), ("attn.grad", "grads")):
+            for (snapshot, p), found in self.walk.traces.items():
+                for layer in found.layers:
+                    array = getattr(layer, kept)["attn"].astype(np.float32)
+                    yield f"{snapshot}/{p}/{layer.path}.{name}", array
         for epoch, seen in self.recorded["attention"].items():
             for p, layers in enumerate(seen):
                 for path, attn in layers.items():
-                    self.tensors.add(f"{epoch}/{p}/{path}.attn", attn.astype(np.float32), axes)
-        for (snapshot, p), found in self.walk.traces.items():
-            for layer in found.layers:
-                for name, array in (("attn", layer.values["attn"]), ("attn.grad", layer.grads["attn"])):
-                    full = f"{snapshot}/{p}/{layer.path}.{name}"
-                    if full not in self.tensors.packed:
-                        self.tensors.add(full, array.astype(np.float32), axes)
+                    yield f"{epoch}/{p}/{path}.attn", attn.astype(np.float32)
 
     def _keep_small(self) -> None:
         if self.samples is not None:
@@ -147,7 +158,10 @@ class Report:
         result, summary = self.result, self.result["summary"]
         split = "test" if "test" in summary else "dev" if "dev" in summary else ""
         layers = f"{result['scenario']} with {result['model']}"
-        card = panels.run_card(self.config, result, self.said, self.recorded["seconds"], self.data["claims"])
+        parts_only = any(example.part(0) for example in self.examples)
+        card = panels.run_card(
+            self.config, result, self.said, self.recorded["seconds"], self.data["claims"], parts_only=parts_only
+        )
         sizes = unpack(self.tensors.packed["training/sizes"])
         parts: dict[str, str] = {
             "title": escape(f"{layers}: report of a run"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,14 @@ from experiments.data import batching
 from experiments.per_vector import LECTURE, PerVectorTask
 from experiments.seq2seq import Seq2SeqTask
 from experiments.single import SingleTask
-from experiments.task import Task
+from experiments.task import Task, part_of
 from minigrad import nn
 from minigrad.nn.module import functional_call
 from minigrad.tensor import Tensor
 
 PROBES, BATCH = 3, 32
+MOST = 24  # vectors of an example that is looked at closely: what is shown of it grows with their square
+VECTORS = 20_000  # in the batch, padding included
 LONGEST = 12  # names in a title
 LECTURE_TAGS = ("PRON", "VERB", "DET", "NOUN")
 
@@ -26,7 +28,8 @@ LECTURE_TAGS = ("PRON", "VERB", "DET", "NOUN")
 class Examples:
     """A batch: the model's arguments, the label ids, and which of these count (None: all).
 
-    queries, keys: for each example the names of the vectors that ask and that are asked; answers: those of its labels.
+    queries, keys: for each example the names of the vectors that ask and that are asked; answers: those of its labels;
+    parts: what of it is there, in words, where that is not the whole of it, else "" (no list at all: all are whole).
     """
 
     inputs: list[np.ndarray]
@@ -36,6 +39,7 @@ class Examples:
     queries: list[list[str]]
     keys: list[list[str]]
     answers: list[list[str]]
+    parts: list[str] = field(default_factory=list)
 
     def to_state(self) -> dict[str, Any]:
         """Nested dicts and lists of arrays and names, as a checkpoint holds them."""
@@ -48,16 +52,22 @@ class Examples:
     def title(self, i: int) -> str:
         """Example number i in a few words."""
         if len(self.answers[i]) == 1:
-            return f"{self.answers[i][0]}, {len(self.keys[i])} vectors"
+            return f"{self.answers[i][0]}, {self.part(i) or f'{len(self.keys[i])} vectors'}"
         shown = [name for name in self.keys[i] if not name.startswith("(")]
-        return " ".join(shown if len(shown) <= LONGEST else [*shown[:LONGEST], "…"])
+        text = " ".join(shown if len(shown) <= LONGEST else [*shown[:LONGEST], "…"])
+        return f"{text} ({self.part(i)})" if self.part(i) else text
+
+    def part(self, i: int) -> str:
+        """Which part of example number i this is; "" if it is the whole of it."""
+        return self.parts[i] if self.parts else ""
 
     def first(self, count: int) -> Examples:
         """The first so many of the batch."""
         counted = None if self.counted is None else self.counted[:count]
         keywords = {name: x[:count] for name, x in self.keywords.items()}
         names = self.queries[:count], self.keys[:count], self.answers[:count]
-        return Examples([x[:count] for x in self.inputs], keywords, self.labels[:count], counted, *names)
+        inputs, parts = [x[:count] for x in self.inputs], self.parts[:count]
+        return Examples(inputs, keywords, self.labels[:count], counted, *names, parts)
 
     def repeated(self, times: int) -> Examples:
         """A batch of so many copies of a single example, without names."""
@@ -77,12 +87,15 @@ class Examples:
 
 
 def probes(task: Task) -> list[Examples]:
-    """The lecture's sentence, where the model knows its words, and the shortest of the data: examples of one each."""
+    """The lecture's sentence, where the model knows its words, and the shortest of the data: examples of one each.
+
+    Of those that are long even so only the beginning is taken.
+    """
     encode, pool = _ENCODE[type(task)], _pool(task)
     chosen = _lecture(task) + sorted(range(len(pool)), key=lambda i: _length(pool[i]))
     found: list[Examples] = []
     for item in chosen:
-        example = item if isinstance(item, Examples) else encode(task, [pool[item]])
+        example = item if isinstance(item, Examples) else encode(task, [pool[item]], MOST)
         if all(example.answers != other.answers for other in found):
             found.append(example)
         if len(found) == PROBES:
@@ -96,8 +109,10 @@ def batch(task: Task, split: str = "dev") -> Examples:
     They are drawn at random, always the same: what stands first in a file is seldom like the rest of it.
     """
     pool = _pool(task, split)
-    chosen = np.random.default_rng([task.settings.seed, 3]).permutation(len(pool))[:BATCH]
-    return _ENCODE[type(task)](task, [pool[i] for i in chosen])
+    order = np.random.default_rng([task.settings.seed, 3]).permutation(len(pool))[:BATCH]
+    longest = np.maximum.accumulate([len(pool[i][0]) for i in order])
+    fitting = int((longest * np.arange(1, len(order) + 1) <= VECTORS).sum())
+    return _ENCODE[type(task)](task, [pool[i] for i in order[: max(fitting, 2)]], None)
 
 
 def label_names(task: Task) -> list[str]:
@@ -136,28 +151,35 @@ def _lecture(task: Task) -> list[Examples]:
     if not isinstance(task, PerVectorTask):
         return []
     known = all(map(task.labeller.features.known, LECTURE)) and all(tag in task.labeller.tags for tag in LECTURE_TAGS)
-    return [_tagged(task, [(LECTURE, LECTURE_TAGS)])] if known else []
+    return [_tagged(task, [(LECTURE, LECTURE_TAGS)], None)] if known else []
 
 
-def _tagged(task: Any, pairs: Sequence[Any]) -> Examples:
+def _tagged(task: Any, pairs: Sequence[Any], most: int | None) -> Examples:
+    most = None if most is None else most - 2  # the begin and end symbols are vectors too
+    parts = [part_of(len(tokens), most, "words") for tokens, _ in pairs]
+    pairs = [(tokens[:most], tags[:most]) for tokens, tags in pairs]
     ids, valid = task.labeller.encode([tokens for tokens, _ in pairs])
     rows = [np.concatenate([[-1], task.labeller.tags.encode(tags), [-1]]) for _, tags in pairs]
     labels, _ = batching.pad(rows)
     names = [["(begin)", *tokens, "(end)"] for tokens, _ in pairs]
     answers = [["", *tags, ""] for _, tags in pairs]
     counted = valid & (labels >= 0)
-    return Examples([ids], {"valid": valid}, np.where(counted, labels, 0), counted, names, names, answers)
+    return Examples([ids], {"valid": valid}, np.where(counted, labels, 0), counted, names, names, answers, parts)
 
 
-def _framed(task: Any, pairs: Sequence[Any]) -> Examples:
-    x, valid = batching.pad([task.labeller.prepare(frames) for frames, _ in pairs])
+def _framed(task: Any, pairs: Sequence[Any], most: int | None) -> Examples:
+    prepared = [task.labeller.prepare(frames) for frames, _ in pairs]
+    parts = [part_of(len(frames), most, "vectors") for frames in prepared]
+    x, valid = batching.pad([frames[:most] for frames in prepared])
     labels = task.labeller.labels.encode([label for _, [label] in pairs])
     names = [[f"frame {i + 1}" for i in range(int(n))] for n in valid.sum(1)]
-    return Examples([x], {"valid": valid}, labels, None, names, names, [label for _, label in pairs])
+    return Examples([x], {"valid": valid}, labels, None, names, names, [label for _, label in pairs], parts)
 
 
-def _translated(task: Any, pairs: Sequence[Any]) -> Examples:
+def _translated(task: Any, pairs: Sequence[Any], most: int | None) -> Examples:
     t = task.labeller.target
+    parts = [part_of(max(map(len, pair)), most, "symbols") for pair in pairs]
+    pairs = [(source[:most], target[:most]) for source, target in pairs]
     source, source_valid = batching.pad([task.labeller.source.encode(symbols) for symbols, _ in pairs])
     rows = [np.array([t.bos, *t.encode(symbols), t.eos]) for _, symbols in pairs]
     target, valid = batching.pad(rows)
@@ -171,10 +193,11 @@ def _translated(task: Any, pairs: Sequence[Any]) -> Examples:
         [["(begin)", *symbols] for _, symbols in pairs],
         [list(symbols) for symbols, _ in pairs],
         [[*symbols, "(end)"] for _, symbols in pairs],
+        parts,
     )
 
 
-_ENCODE: dict[type[Task], Callable[[Any, Sequence[Any]], Examples]] = {
+_ENCODE: dict[type[Task], Callable[[Any, Sequence[Any], int | None], Examples]] = {
     PerVectorTask: _tagged,
     SingleTask: _framed,
     Seq2SeqTask: _translated,

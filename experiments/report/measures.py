@@ -120,7 +120,7 @@ def _attribution(model: nn.Module, example: Examples, query: int, labels: Sequen
         methods = {"attention": seen.mean(0) if asks is None else seen[asks], **methods}
         found = (study.attention_vs_gradient(f, vectors, model, name, detach=d, query=asks) for d in (False, True))
         taus = [float(tau[0]) for tau in found]
-    place = "the whole" if whole else f"“{example.queries[0][query]}” ({query + 1})"
+    place = example.part(0) or "the whole" if whole else f"“{example.queries[0][query]}” ({query + 1})"
     explained = f"the logit of {labels[said]} for {place}"
     return Attribution(explained, example.keys[0], methods, float(integrated.completeness_error[0]), *taus)
 

@@ -19,6 +19,11 @@ from minigrad.study.parts import GraphNode
 BINS = np.linspace(-10, 2, 13)  # powers of ten of gradients' sizes
 MOST_BOXES = 60  # in the picture of a layer
 
+CUT = (
+    "Those with names on this page are its shortest, and still too long to be shown whole: the model was given their "
+    "beginning, as the names say, as if there were no more. Scores and curves are of whole sequences."
+)
+
 # --- 0. the run --------------------------------------------------------------------------------------------------
 
 
@@ -40,8 +45,13 @@ def run_card(
     said: str,
     recorder: float,
     claims: Sequence[Mapping[str, Any]],
+    *,
+    parts_only: bool,
 ) -> Html:
-    """Command, seed, versions, duration, scores, and the claims that were checked."""
+    """Command, seed, versions, duration, scores, and the claims that were checked.
+
+    parts_only: of some sequence that the page looks at closely it has only the beginning.
+    """
     seconds, smoothing = result["seconds"], config["settings"]["label_smoothing"]
     share = f", of which the recorder of this report took {recorder:.2f} s" if seconds else ""
     data = [f"{name}: {file['path']} (SHA-256 {file['sha256'][:12]}…)" for name, file in config["files"].items()]
@@ -58,6 +68,8 @@ def run_card(
     for split, scores in result["metrics"].items():
         told = [f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items() if value is not None]
         rows.append((f"on {split}", ", ".join(told)))
+    if parts_only:
+        rows.append(("long sequences", CUT))
     return join(facts(rows), tag("h3", "Claims checked"), claims_table(claims))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from experiments import pictures
 from experiments.pictures import readable
+from experiments.task import Drawn
 from models import AttentionStack, FCStack
 
 pytest.importorskip("matplotlib")
@@ -18,9 +19,9 @@ def attention(heads=2):
     return AttentionStack(8, blocks=1, heads=heads, hidden=8, positions="none").eval()
 
 
-def example(names):
+def example(names, part=""):
     frames = np.random.default_rng(0).normal(size=(1, len(names), 8)).astype(np.float32)
-    return (frames,), {}, names, names
+    return Drawn((frames,), {}, names, names, part)
 
 
 def texts(path):
@@ -113,6 +114,11 @@ def test_of_many_names_some_are_left_out(tmp_path):
     drawn = [text for text in texts(tmp_path / "attention.svg") if re.fullmatch(r"w\d+", text)]
     assert drawn[:3] == ["w0", "w5", "w10"]
     assert len(drawn) == 40
+
+
+def test_it_says_that_a_part_is_a_part(tmp_path):
+    pictures.draw_attention(tmp_path, attention(heads=1), example(["a", "b"], "the first 2 of 9,000 vectors"))
+    assert "(the first 2 of 9,000 vectors)" in texts(tmp_path / "attention.svg")
 
 
 def test_one_vector_is_enough(tmp_path):

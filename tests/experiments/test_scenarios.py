@@ -89,7 +89,8 @@ class TestEveryScenario:
             p.grad = None
 
     def test_the_example_fits_its_names(self, scenario, tasks):
-        args, kwargs, queries, keys = tasks[scenario].example()
+        args, kwargs, queries, keys, part = tasks[scenario].example()
+        assert part == ""
         with mg.no_grad(), capture(tasks[scenario].model) as caught:
             tasks[scenario].model(*args, **kwargs)
         assert list(caught.values())[-1].value.shape == (1, 2, len(queries), len(keys))
@@ -97,6 +98,26 @@ class TestEveryScenario:
     def test_a_summary_has_the_score(self, scenario, tasks):
         metrics = tasks[scenario].evaluate("test")
         assert f"{metrics[tasks[scenario].score_name]:.4f}" in tasks[scenario].summary(metrics)
+
+
+def test_a_long_example_is_not_drawn_where_there_is_a_short_one_and_cut_where_there_is_none():
+    def tasks_of(*lengths):
+        sentences = [Tagged(("a",) * n, ("X",) * n) for n in lengths]
+        frames = Frames([np.zeros((n, 2), np.float32) for n in lengths], ["x"] * len(lengths))
+        pairs = [Pair(("a",) * n, ("b",) * n) for n in lengths]
+        yield PerVectorTask(PerVectorSettings(**SHAPE), {"train": sentences, "dev": sentences})
+        yield SingleTask(SingleSettings(**SHAPE), {"train": frames, "dev": frames})
+        yield Seq2SeqTask(Seq2SeqSettings(**SHAPE), {"train": pairs, "dev": pairs}, words=False)
+
+    whole = [task.example() for task in tasks_of(400, 10, 9)]
+    assert [(len(drawn.keys), drawn.part) for drawn in whole] == [(12, ""), (10, ""), (10, "")]
+    cut = [task.example() for task in tasks_of(450, 400)]
+    assert [(len(drawn.queries), len(drawn.keys)) for drawn in cut] == [(64, 64)] * 3
+    assert [drawn.part for drawn in cut] == [
+        "the first 62 of 400 words",
+        "the first 64 of 400 vectors",
+        "the first 64 of 400 symbols",
+    ]
 
 
 # --- per vector --------------------------------------------------------------------------------------------------

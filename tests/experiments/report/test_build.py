@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -40,6 +41,33 @@ def test_a_default_runs_report_is_small_and_quickly_written(scenario, call, tmp_
     started = time.process_time()
     assert call("report", tmp_path / "run").status == 0
     assert time.process_time() - started <= 5
+
+
+def test_the_report_of_long_series_is_small_and_says_what_it_shows(call, tmp_path, monkeypatch):
+    series = [np.random.default_rng(i).standard_normal(400) for i in range(6)]
+    lines = [f"{','.join(f'{x:.3f}' for x in values)}:{'ab'[i % 2]}" for i, values in enumerate(series)]
+    (tmp_path / "long.ts").write_text("@classLabel true a b\n@data\n" + "\n".join(lines))
+    shape = ("--dim", 8, "--heads", 2, "--blocks", 1, "--hidden", 8, "--epochs", 1)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    named = ("--train", tmp_path / "long.ts", "--dev", tmp_path / "long.ts")
+    assert call("single", *named, *shape, "--out", tmp_path / "run").status == 0
+    path = tmp_path / "run" / "report.html"
+    assert path.stat().st_size <= 1_000_000
+    data = data_in(path)
+    assert [tokens["text"] for tokens in data["tokens"]] == [f"{x}, the first 24 of 400 vectors" for x in "ab"]
+    assert panels.CUT in path.read_text(encoding="utf-8")
+    assert all(f"last/{p}/{layer}.attn" in data["tensors"] for p in (0, 1) for layer in data["layers"])
+
+
+def test_maps_that_do_not_fit_are_left_out_but_those_after_training(tagged, tmp_path, call, monkeypatch):
+    monkeypatch.setattr(build, "MAPS", 0)
+    copy = shutil.copytree(tagged, tmp_path / "run")
+    assert call("report", copy).status == 0
+    data = data_in(copy / "report.html")
+    walked = {(walk["snapshot"], str(walk["probe"]), walk["layer"]) for walk in data["walks"]}
+    kept = {tuple(name[:-5].split("/")) for name in data["tensors"] if name.endswith(".attn")}
+    assert kept == walked | {("last", str(p), layer) for p in range(3) for layer in data["layers"]}
+    assert panels.CUT not in (copy / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_same_files_give_the_same_bytes(tagged, tmp_path, call):
