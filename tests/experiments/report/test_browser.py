@@ -486,6 +486,18 @@ def test_at_360_pixels_nothing_sticks_out(scheme, report, hostile, look):
             assert page.evaluate("document.documentElement.scrollWidth") == 360, key
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_long_word_does_not_widen_the_page(width, report, look, tmp_path):
+    text, url = report.path.read_text(encoding="utf-8"), f"https://example.org/{'a' * 134}"
+    assert ">saw<" in text
+    (tmp_path / "report.html").write_text(text.replace(">saw<", f">{url}<").replace('"saw"', f'"{url}"'), "utf-8")
+    page = look(tmp_path / "report.html", width=width)
+    everything(page)
+    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight", "End", "m"):
+        go(page, key)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, key
+
+
 CONTRASTS = r"""() => {
   const dot = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const parse = (colour) => {
