@@ -53,6 +53,7 @@ symbols to change, leave out or put in, for each symbol that is right."""
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Exit status 0; 1 for a claim that fails; 2 with one line for what cannot be done; 130 when stopped by Ctrl-C."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -74,6 +75,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         print("\nexperiments: stopped", file=sys.stderr)
         sys.exit(130)
     sys.exit(0)
+
+
+def _open_closed_streams() -> None:
+    """Standard output and error that were closed (>&-) lead to nowhere, for they are written to in many places."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, open(nowhere, "w", closefd=False))  # noqa: SIM115 (to the end of the process)
 
 
 def _complain(text: str) -> NoReturn:

@@ -236,6 +236,19 @@ def test_output_that_nobody_reads_is_no_error_message(finished, environment, tmp
     assert process.returncode == 1
 
 
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
+def test_a_run_does_without_closed_streams(closed, files, tmp_path, call, shape, no_pictures, monkeypatch):
+    from experiments.cli import main
+
+    for name in closed:
+        monkeypatch.setattr(sys, name, None)  # as Python has it after >&- or 2>&-
+    words = ["single", "--train", files / "train.ts", *shape, "--epochs", "1", "--out", tmp_path / "run"]
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    assert stop.value.code == 0
+    assert result_of(tmp_path / "run")["epochs"] == 1
+
+
 PROCESSES = {
     "empty": (("per-vector", "--train", "empty.conllu"), r"empty\.conllu: is empty"),
     "columns": (
