@@ -204,6 +204,9 @@ def _tell(result: dict[str, Any]) -> None:
         print(LOCAL)
     if "folds" not in result:
         print(f"Its report, for a browser: {Path(result['run']) / report.NAME}")
+    else:
+        first, last = (Path(result["run"]) / f"fold-{i}" / report.NAME for i in (1, len(result["folds"])))
+        print(f"The reports of its models, for a browser: {first} to {last}")
     split = "test" if "test" in result["summary"] else "dev"
     print(f"With {model}, {result['summary'][split]}.")
 

@@ -110,6 +110,7 @@ def finished(files, tmp_path_factory):
         named = ("--train", files / "train.ts", "--folds", 2)
         done = call("single", *named, *SHAPE, "--epochs", 1, "--out", folder / "folds")
     assert done.status == 0, done.err
+    (folder / "folds.txt").write_text("\n".join(done.out))
     return folder
 
 

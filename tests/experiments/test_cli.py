@@ -127,6 +127,10 @@ def test_folds_test_every_sequence_and_leave_every_model(finished, call):
     assert result["metrics"]["test"]["accuracy"] == pytest.approx(sum(result["folds"]) / 2)  # of 12 sequences each
     assert "in 2-fold cross-validation" in result["summary"]["test"]
     assert {path.name for path in (finished / "folds" / "fold-2").iterdir()} == LEFT - PICTURES
+    said = (finished / "folds.txt").read_text().splitlines()
+    folder = finished / "folds"
+    named = f"{folder / 'fold-1' / 'report.html'} to {folder / 'fold-2' / 'report.html'}"
+    assert f"The reports of its models, for a browser: {named}" in said
 
 
 def test_a_run_is_reproducible_bit_for_bit(finished, files, tmp_path, call, shape):
