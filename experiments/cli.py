@@ -29,7 +29,7 @@ from experiments.scenarios import (
 )
 from experiments.settings import Settings, UsageError, add_options
 from experiments.single import SingleTask
-from experiments.task import Task
+from experiments.task import Task, headline
 from minigrad.threads import set_num_threads
 
 # Without a scenario: each on the project's own data, with the lecture's comparison where there is one.
@@ -207,8 +207,7 @@ def _tell(result: dict[str, Any]) -> None:
     else:
         first, last = (Path(result["run"]) / f"fold-{i}" / report.NAME for i in (1, len(result["folds"])))
         print(f"The reports of its models, for a browser: {first} to {last}")
-    split = "test" if "test" in result["summary"] else "dev"
-    print(f"With {model}, {result['summary'][split]}.")
+    print(f"With {model}, {headline(result['summary'])}.")
 
 
 # --- all of them -------------------------------------------------------------------------------------------------

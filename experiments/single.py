@@ -150,7 +150,9 @@ class SingleTask(Task):
         return sum(label not in self.labeller.labels for label in self.splits[split].labels)
 
     def summary(self, metrics: Metrics) -> str:
-        return f"{metrics['accuracy']:.4f} of the sequences got the right label, out of {len(self.labeller.labels)}"
+        classes = len(self.labeller.labels)
+        among = f"of {classes} classes" if classes > 1 else "the only class"
+        return f"{metrics['accuracy']:.4f} of the sequences got the right label ({among})"
 
     def example(self) -> Drawn:
         sequences = self.splits["train"].sequences

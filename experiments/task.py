@@ -136,6 +136,13 @@ def check_lengths(s: Settings, lengths: Iterable[int]) -> None:
         raise UsageError(f"--positions learned reaches {LONGEST} vectors, and a sequence has {longest}: take others")
 
 
+def headline(summary: Mapping[str, str]) -> str:
+    """Of the scores in words by split those on test; without test those on dev, which are no independent measure."""
+    if "test" in summary:
+        return summary["test"]
+    return f"{summary['dev']}: on dev, by which the best epoch was chosen, for there is no test data"
+
+
 def first_short(lengths: Sequence[int]) -> int:
     """The index of the first that can be drawn whole; of the shortest, if none can."""
     short = (i for i, length in enumerate(lengths) if length <= DRAWN)

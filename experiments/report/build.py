@@ -20,6 +20,7 @@ from experiments.report.recorder import INITIAL, MEASURES, RECORDING
 from experiments.report.walk import Walk
 from experiments.runs import Run
 from experiments.settings import Settings, UsageError
+from experiments.task import headline
 from minigrad import nn, saving
 
 SCHEMA = "minigrad.report/1"
@@ -155,8 +156,7 @@ class Report:
 
     def html(self) -> str:
         """The page."""
-        result, summary = self.result, self.result["summary"]
-        split = "test" if "test" in summary else "dev" if "dev" in summary else ""
+        result = self.result
         layers = f"{result['scenario']} with {result['model']}"
         parts_only = any(example.part(0) for example in self.examples)
         card = panels.run_card(
@@ -168,7 +168,7 @@ class Report:
             "style": _source("report.css"),
             "script": _source("report.js"),
             "heading": escape(f"{layers[0].upper()}{layers[1:]}"),
-            "lead": escape(f"{summary[split]}." if split else ""),
+            "lead": escape(f"{headline(result['summary'])}."),
             "card": card,
             "curves": join(chart.html() for chart in self.curves),
             "walk": static.walk(self.data),

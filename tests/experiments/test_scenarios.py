@@ -19,6 +19,7 @@ from experiments.per_vector import LECTURE, PerVectorTask
 from experiments.seq2seq import Seq2SeqTask, Translator, edit_distance
 from experiments.settings import PerVectorSettings, Seq2SeqSettings, SingleSettings, UsageError
 from experiments.single import SingleTask
+from experiments.task import headline
 from experiments.training import Training
 from minigrad.study import capture
 from models import AttentionStack, PerVector, SummedEmbedding
@@ -98,6 +99,16 @@ class TestEveryScenario:
     def test_a_summary_has_the_score(self, scenario, tasks):
         metrics = tasks[scenario].evaluate("test")
         assert f"{metrics[tasks[scenario].score_name]:.4f}" in tasks[scenario].summary(metrics)
+
+
+def test_the_summary_of_utterances_counts_classes(tasks):
+    said = tasks["single"].summary({"accuracy": 0.5})
+    assert said == "0.5000 of the sequences got the right label (of 6 classes)"
+
+
+def test_without_test_data_the_headline_says_that_it_is_of_dev():
+    assert headline({"dev": "half is right", "test": "a third is right"}) == "a third is right"
+    assert headline({"dev": "half is right"}).startswith("half is right: on dev, by which the best epoch was chosen")
 
 
 def test_a_long_example_is_not_drawn_where_there_is_a_short_one_and_cut_where_there_is_none():

@@ -59,6 +59,12 @@ def test_the_report_of_long_series_is_small_and_says_what_it_shows(call, tmp_pat
     assert all(f"last/{p}/{layer}.attn" in data["tensors"] for p in (0, 1) for layer in data["layers"])
 
 
+def test_its_lead_says_of_which_data_the_score_is(report):
+    lead = re.search(r'class="lead">(.*?)</p>', report.path.read_text(encoding="utf-8"))[1]
+    assert "of the words got the right tag" in lead
+    assert lead.endswith("on dev, by which the best epoch was chosen, for there is no test data.")
+
+
 def test_maps_that_do_not_fit_are_left_out_but_those_after_training(tagged, tmp_path, call, monkeypatch):
     monkeypatch.setattr(build, "MAPS", 0)
     copy = shutil.copytree(tagged, tmp_path / "run")
