@@ -311,9 +311,16 @@ def _claims(argv: list[str]) -> None:
 
 
 def _report(argv: list[str]) -> None:
-    parser = _Parser(prog="python -m experiments report", description="Write a finished run's report.html anew.")
+    parser = _Parser(
+        prog="python -m experiments report",
+        description="Write a finished run's report.html anew; the same files give the same bytes.",
+        allow_abbrev=False,
+    )
     parser.add_argument("run", type=Path, help="the run's directory")
-    parser.add_argument("--claims", type=Path, metavar="RUN", help="a run of the claims, whose table is to stand in it")
+    kept = f"it is copied to {report.CLAIMS} in the run's directory, and stays in the report until that is deleted"
+    parser.add_argument(
+        "--claims", type=Path, metavar="RUN", help=f"a run of the claims, whose table is to stand in the report: {kept}"
+    )
     options = parser.parse_args(argv)
     run = Run.open(options.run)
     config = read_config(run)
@@ -332,7 +339,11 @@ def _one_model(run: Run, config: Mapping[str, Any]) -> None:
 
 
 def _predict(argv: list[str]) -> None:
-    parser = _Parser(prog="python -m experiments predict", description="Label new input with a finished run's weights.")
+    parser = _Parser(
+        prog="python -m experiments predict",
+        description="Label new input with a finished run's weights.",
+        allow_abbrev=False,
+    )
     parser.add_argument("run", type=Path, help="the run's directory")
     parser.add_argument("input", help="a text, a .txt file with a text a line, or a file of frames (.ts, .npz)")
     options = parser.parse_args(argv)

@@ -643,6 +643,16 @@ class TestWritingThatFails:
         assert not (run / ".report.html.part").exists()
 
 
+def test_help_says_how_long_claims_stay_in_a_report(call):
+    said = " ".join(" ".join(call("report", "--help").out).split())
+    assert "stays in the report until that is deleted" in said
+
+
+@pytest.mark.parametrize("words", [("report", "run", "--claim", "claims"), ("predict", "run", "I", "--hel")])
+def test_options_are_not_guessed_from_their_beginning(words, call):
+    assert_refused(call(*words), "unrecognized arguments: --")
+
+
 def test_help_names_every_option(call):
     for words in ([], ["per-vector"], ["single"], ["seq2seq"], ["predict"]):
         done = call(*words, "--help")
