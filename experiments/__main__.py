@@ -1,4 +1,4 @@
-"""python -m experiments [per-vector | single | seq2seq | predict] ..."""
+"""python -m experiments [per-vector | single | seq2seq | predict | report | claims] ..."""
 
 import sys
 

@@ -153,7 +153,7 @@ def _scenario_parser(task_class: type[Task]) -> _Parser:
         )
     parser.add_argument("--out", type=Path, help=f"directory of the run (default: runs/{task_class.scenario}-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
-    add_options(parser, task_class.settings_class)
+    add_options(parser, task_class.defaults[""])
     return parser
 
 

@@ -115,18 +115,22 @@ class Seq2SeqSettings(Settings):
     beam: int = option(1, "hypotheses of the beam search; 1 is greedy")
 
 
-def add_options(parser: argparse.ArgumentParser, cls: type[Settings]) -> None:
-    """An option for every field; those not given on the command line are absent from the result."""
-    group = parser.add_argument_group("hyperparameters", "defaults depend on the kind of data; config.json shows them")
-    types = get_type_hints(cls)
-    for f in fields(cls):
-        kind = types[f.name]
+def add_options(parser: argparse.ArgumentParser, shown: Settings) -> None:
+    """An option for every field; those not given on the command line are absent from the result.
+
+    shown: the defaults that the help tells, those for generated data.
+    """
+    said = "defaults depend on the kind of data: these are for generated data, config.json shows those of a run"
+    group = parser.add_argument_group("hyperparameters", said)
+    types = get_type_hints(type(shown))
+    for f in fields(shown):
+        kind, default = types[f.name], getattr(shown, f.name)
         group.add_argument(
             "--" + f.name.replace("_", "-"),
             type=_truth if kind is bool else kind,
             default=argparse.SUPPRESS,
             metavar="true|false" if kind is bool else "|".join(f.metadata["choices"]) or kind.__name__.upper(),
-            help=f.metadata["help"],
+            help=f"{f.metadata['help']} (default: {str(default).lower() if kind is bool else default})",
         )
 
 

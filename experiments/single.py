@@ -87,7 +87,8 @@ class Classifier(Labeller):
         sequences, width = read_frames(given), len(self.statistics.mean)
         for i, frames in enumerate(sequences):
             if frames.shape[1] != width:
-                reason = f"sequence {i + 1} has {frames.shape[1]} dimensions, and the model was trained on {width}"
+                given_width = f"{frames.shape[1]} {'dimension' if frames.shape[1] == 1 else 'dimensions'}"
+                reason = f"sequence {i + 1} has {given_width}, and the model was trained on {width}"
                 raise DataError(given, reason)
         return self.label(sequences)
 

@@ -51,7 +51,8 @@ def load(files: Mapping[str, str], label: str | None, seed: int) -> dict[str, An
 def _check_dimensions(path: str, data: Any, train: Any) -> None:
     if isinstance(data, Frames) and (data.sequences[0].shape[1] != train.sequences[0].shape[1]):
         given, expected = data.sequences[0].shape[1], train.sequences[0].shape[1]
-        raise DataError(path, f"its frames have {given} dimensions, and those of the training file {expected}")
+        what = "dimension" if given == 1 else "dimensions"
+        raise DataError(path, f"its frames have {given} {what}, and those of the training file {expected}")
 
 
 def folds(files: Mapping[str, str], label: str | None, k: int, seed: int) -> list[dict[str, Any]]:

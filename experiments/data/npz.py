@@ -58,9 +58,13 @@ def _sequences(path: str | PathLike[str], frames: NDArray[Any], lengths: NDArray
     if frames.dtype.kind not in "fiu" or frames.ndim not in (2, 3) or not frames.shape[-1]:
         given = f"{frames.dtype} {frames.shape}"
         raise DataError(path, f"'frames' must be numbers (total, d) or (cases, n, d), got {given}")
-    sizes = lengths.astype(np.int64)
-    if sizes.min() < 1:
-        raise DataError(path, f"case {int(sizes.argmin())} has length {sizes.min()}; every case needs a frame")
+    if lengths.min() < 1:
+        raise DataError(path, f"case {int(lengths.argmin())} has length {lengths.min()}; every case needs a frame")
+    if lengths.max() > frames.shape[-2]:
+        rows = f"{frames.shape[-2]} rows{' a case' if frames.ndim == 3 else ''}"
+        reason = f"case {int(lengths.argmax())} has length {lengths.max()}, but 'frames' only {rows}"
+        raise DataError(path, reason)
+    sizes = lengths.astype(np.int64)  # they fit: no length is longer than the frames
     cases = _concatenated(path, frames, sizes) if frames.ndim == 2 else _padded(path, frames, sizes)
     return [_finite(path, index, case) for index, case in enumerate(cases)]
 
@@ -74,10 +78,6 @@ def _concatenated(path: str | PathLike[str], frames: NDArray[Any], lengths: NDAr
 def _padded(path: str | PathLike[str], frames: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
     if len(frames) != len(lengths):
         raise DataError(path, f"'frames' has {len(frames)} cases, but 'lengths' {len(lengths)}")
-    if lengths.max() > frames.shape[1]:
-        index = int(lengths.argmax())
-        reason = f"case {index} has length {lengths[index]}, but 'frames' only {frames.shape[1]} rows a case"
-        raise DataError(path, reason)
     return [case[:length] for case, length in zip(frames, lengths, strict=True)]
 
 

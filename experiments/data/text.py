@@ -35,6 +35,8 @@ def read_lines(path: str | PathLike[str]) -> list[str]:
         raise DataError(path, f"is not UTF-8 text (byte 0x{content[error.start]:02x})", line) from None
     if "\0" in text:
         raise DataError(path, "is not text (a NUL byte)", text.count("\n", 0, text.index("\0")) + 1)
+    if "\n" not in text:
+        text = text.replace("\r", "\n")  # the line ends of old Macs
     # Not splitlines(): a form feed or U+2028 within a line is part of it.
     lines = text.split("\n")
     if not lines[-1]:

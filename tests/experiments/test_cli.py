@@ -653,6 +653,12 @@ def test_options_are_not_guessed_from_their_beginning(words, call):
     assert_refused(call(*words), "unrecognized arguments: --")
 
 
+def test_help_tells_the_defaults_for_generated_data(call):
+    said = " ".join(" ".join(call("single", "--help").out).split())
+    assert "passes over the training data, at most (default: 20)" in said
+    assert "beside each frame how it changes (default: false)" in said
+
+
 def test_help_names_every_option(call):
     for words in ([], ["per-vector"], ["single"], ["seq2seq"], ["predict"]):
         done = call(*words, "--help")

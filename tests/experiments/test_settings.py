@@ -22,7 +22,7 @@ CLASSES = [PerVectorSettings, SingleSettings, Seq2SeqSettings]
 
 def parse(cls, *words):
     parser = argparse.ArgumentParser()
-    add_options(parser, cls)
+    add_options(parser, cls())
     return vars(parser.parse_args([str(word) for word in words]))
 
 

@@ -80,6 +80,13 @@ def test_frames_have_one_width_in_all_files(split, files, tmp_path):
         splits.load({"train": str(files / "train.npz"), split: str(narrow)}, "who", seed=0)
 
 
+def test_one_dimension_is_one_dimension(files, tmp_path):
+    narrow = tmp_path / "narrow.npz"
+    np.savez(narrow, frames=np.ones((3, 1)), lengths=[3], who=["Ben"])
+    with pytest.raises(DataError, match="its frames have 1 dimension, and"):
+        splits.load({"train": str(files / "train.npz"), "test": str(narrow)}, "who", seed=0)
+
+
 def test_folds_test_every_sequence_once_on_what_the_others_trained(files):
     data = read(files / "train.ts")
     found = splits.folds(named(files, "ts", "train"), None, 3, seed=0)

@@ -132,6 +132,7 @@ def with_value(value):
         (bad(lengths=[2, 2]), "'lengths' sum to 4, but 'frames' has 5 rows"),
         (bad(lengths=[5, 0]), "case 1 has length 0"),
         (bad(lengths=[6, -1]), "case 1 has length -1"),
+        (bad(lengths=np.uint64([5, 2**64 - 1])), "case 1 has length 18446744073709551615, but 'frames' only 5 rows"),
         (bad(lengths=[2.0, 3.0]), r"'lengths' must be whole numbers \(cases,\), got float64 \(2,\)"),
         (bad(lengths=np.zeros(0, int)), "'lengths' must be whole numbers"),
         (bad(frames=FRAMES[:, 0]), r"'frames' must be numbers .* got float64 \(5,\)"),

@@ -39,6 +39,7 @@ def test_conllu_skips_comments_ranges_and_empty_nodes(write):
     assert read_conllu(write("a.conllu", SENTENCES)) == expected
     assert read_conllu(write("b.conllu", SENTENCES + "\n\n")) == expected
     assert read_conllu(write("c.conllu", "\ufeff" + SENTENCES.replace("\n", "\r\n"))) == expected
+    assert read_conllu(write("d.conllu", SENTENCES.replace("\n", "\r"))) == expected
 
 
 def test_conllu_keeps_a_form_with_spaces_and_odd_separators(write):
