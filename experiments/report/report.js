@@ -159,10 +159,10 @@ function stepsOf(L, s) {
   project("k", "Key", "offers to be found by", W.k, C, K, j, whom, dk, M.K);
   project("v", "Value", "answers with", W.v, C, V, j, whom, width, M.V);
   const table = L.clip !== null ? get("table") : null;
-  const shift = sub("p", j - i < 0 ? `−${i - j}` : `${j - i}`);
+  const apart = `${j - i}`.replace("-", "−"), shift = sub("p", apart);
   const bias = (i, j) => table ? table.at(h, L.distance(i, j)) : 0;
   step("f", "alpha", "α", "α", `Relevance of ${whom(j)} to ${who(i)}`, {
-    say: `The query asks, the key is asked: their dot product${scaled ? ", divided by √d = √" + dk : ""}.${table ? ` The learned bias for the distance ${j - i} is added.` : ""}${heads}`,
+    say: `The query asks, the key is asked: their dot product${scaled ? ", divided by √d = √" + dk : ""}.${table ? ` The learned bias for the distance ${apart} is added.` : ""}${heads}`,
     math: row(
       sub("α", i, j), mo("="), vec("q", i), mo("·"), vec("k", j), over,
       table ? row(mo("+"), shift) : ""
@@ -170,7 +170,7 @@ function stepsOf(L, s) {
     head: ["component c", `q of ${who(i)}`, `k of ${whom(j)}`, scaled ? "q · k / √d" : "q · k"],
     rows: [
       ...range(dk).map((c) => [c + 1, Q.at(h, i, c), K.at(h, j, c), Q.at(h, i, c) * K.at(h, j, c) * scale]),
-      ...(table ? [[`position bias, distance ${j - i}`, null, null, bias(i, j)]] : [])
+      ...(table ? [[`position bias, distance ${apart}`, null, null, bias(i, j)]] : [])
     ],
     value: S.at(h, i, j), symbol: sub("α", i, j), from: ["q", "k"],
     matrix: product(
@@ -298,7 +298,7 @@ function stepsOf(L, s) {
   });
   if (table) {
     const column = L.distance(i, j), pairs = range(n).flatMap((i) => range(m).map((j) => [i, j])).filter(([i, j]) => L.distance(i, j) === column);
-    step("b", "dp", "α", "∂p", `The position bias for the distance ${j - i}`, {
+    step("b", "dp", "α", "∂p", `The position bias for the distance ${apart}`, {
       say: "The bias stands in the score of every pair at this distance, and gets the gradient of all of them.",
       math: row(par(shift), mo("="), big("j−i", par(sub("α", "i", "j")))),
       head: ["pair", "∂L/∂α"], rows: pairs.map(([a, b]) => [`${who(a)} asks ${whom(b)}`, dS.at(h, a, b), a === i && b === j]),
@@ -689,7 +689,7 @@ if ($("grids-help")) {
 // --- small drawings ---
 const cosine = tensor("last/cosine");
 if (cosine) $("cosine").replaceChildren(picture({
-  name: "cosines in percent", rows: cosine.shape[0], cols: cosine.shape[1], at: (r, k) => cosine.at(r, k)
+  name: "cosines", rows: cosine.shape[0], cols: cosine.shape[1], at: (r, k) => cosine.at(r, k) / 100
 }));
 const sizes = tensor("training/sizes");
 for (const spark of document.querySelectorAll("[data-spark]")) {

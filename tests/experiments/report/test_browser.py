@@ -486,6 +486,19 @@ def test_at_360_pixels_nothing_sticks_out(scheme, report, hostile, look):
             assert page.evaluate("document.documentElement.scrollWidth") == 360, key
 
 
+def test_negative_distances_have_a_true_minus_and_cosines_are_no_percentages(report, look):
+    page = look(report.path)
+    page.focus("#stepper")
+    go(page, "Home", *["ArrowRight"] * 3)  # the relevance of each key in turn
+    told = ""
+    for _ in report.data["tokens"][0]["keys"]:
+        go(page, "ArrowDown")
+        told += page.inner_text("#step")
+    assert "distance −2" in told
+    assert "distance -" not in told
+    assert page.inner_text("#cosine figcaption").startswith("cosines: ")
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_long_word_does_not_widen_the_page(width, report, look, tmp_path):
     text, url = report.path.read_text(encoding="utf-8"), f"https://example.org/{'a' * 134}"
