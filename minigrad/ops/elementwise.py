@@ -468,11 +468,16 @@ def relu(x: Array) -> Array:
 relu.derivative(finite=True, x=lambda y: y > 0)
 
 
+def _size(x: Array) -> Array:
+    """|x|; of a complex number x or -x, whichever has the greater real part."""
+    return np.where(np.real(x) >= 0, x, np.negative(x)) if np.iscomplexobj(x) else np.abs(x)
+
+
 @op
 def sigmoid(x: Array) -> Array:
     """1 / (1 + e ** -x), without overflow for any x."""
-    e = np.exp(-np.abs(x))
-    return np.where(np.greater_equal(x, 0), 1, e) / (1 + e)
+    e = np.exp(-_size(x))
+    return np.where(np.greater_equal(np.real(x), 0), 1, e) / (1 + e)
 
 
 sigmoid.derivative(x=lambda y: y * (1 - y))
@@ -481,7 +486,8 @@ sigmoid.derivative(x=lambda y: y * (1 - y))
 @op
 def softplus(x: Array) -> Array:
     """log(1 + e ** x), without overflow for any x."""
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+    positive = np.where(np.real(x) >= 0, x, 0) if np.iscomplexobj(x) else np.maximum(x, 0)
+    return positive + np.log1p(np.exp(-_size(x)))
 
 
 softplus.derivative(x=lambda x: sigmoid.apply(x))

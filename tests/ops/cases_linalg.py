@@ -34,6 +34,8 @@ for _name in ["sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh",
 for _name in ["exp2", "expm1", "log2", "log10", "log1p", "square", "reciprocal"]:
     case(_name, complex_normal(2, 3), label="complex")
 case("sinc", complex_normal(2, 3), label="complex")
+case("sigmoid", complex_normal(2, 3), expected=lambda x: 1 / (1 + np.exp(-x)), label="complex")
+case("softplus", complex_normal(2, 3), expected=lambda x: np.log(1 + np.exp(x)), label="complex")
 case("sinc", 3 * complex_normal(3), label="complex-large")
 case("_sinc_derivative", complex_normal(2), 1, expected=sinc_slope, label="complex")
 
