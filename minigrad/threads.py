@@ -39,8 +39,8 @@ class _Blas(NamedTuple):
     def of(cls, controller: Any) -> _Blas:
         """OpenBLAS's own functions if it is one, else threadpoolctl's.
 
-        Those take several times as long, which counts where every kernel needs two; and from threadpoolctl 3.8 on they
-        heed but one thread that sets OpenBLAS's number. (With OpenMP each thread has a number of its own.)
+        The latter take several times as long, which counts where every kernel needs two; and from 3.8 on they heed but
+        one thread that sets OpenBLAS's number. (With OpenMP each thread has a number of its own.)
         """
         if controller.internal_api == "openblas" and controller.threading_layer != "openmp":
             for prefix, suffix in itertools.product(("", "scipy_"), ("", "64_", "_64")):

@@ -350,8 +350,8 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
     everything else that the function uses: train or eval mode, Python numbers, lengths of lists; scalars that change
     are passed as 0-d arrays. Of tensors that it closes over the present values count; when one begins or ceases to
     require a gradient, or is moved by an optimizer, it records anew.
-    Where an op looks at values (whether a mask hides anything), each outcome is recorded, up to four; if there are ever
-    new ones, all calls with such arguments run eagerly.
+    Where an op looks at values (whether a mask hides anything), each outcome is recorded, up to four; if others come
+    too often, all calls with such arguments run eagerly.
     check_every: compare each n-th run with an eager one, and raise RuntimeError where they differ. cache: for how many
     kinds of arguments recordings are kept.
 
