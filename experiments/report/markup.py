@@ -213,7 +213,11 @@ def _short(v: float, log: bool) -> str:
 
 def _points(across: _Axis, up: _Axis, xs: Sequence[float], ys: Sequence[float | None]) -> str:
     pairs = [(x, y) for x, y in zip(xs, ys) if across.usable(x) and up.usable(y)]
-    return " ".join(f"{across.place(x)},{up.place(float(y or 0))}" for x, y in pairs)
+    places = [(across.place(x), up.place(float(y or 0))) for x, y in pairs]
+    if len(places) == 1:  # a line of no length is not seen
+        [(x, y)] = places
+        places = [(x - 6, y), (x + 6, y)]
+    return " ".join(f"{x:g},{y:g}" for x, y in places)
 
 
 # --- small drawings in tables ------------------------------------------------------------------------------------

@@ -344,6 +344,14 @@ def test_numbers_are_short(x, shown):
     assert number(x) == shown
 
 
+def test_a_curve_of_one_point_is_seen():
+    drawn = Chart("Loss", ("epoch", [1.0]), "mean loss", [("train", [3.0])]).html()
+    [points] = re.findall(r'points="([^"]*)"', drawn)
+    (x1, y1), (x2, y2) = ([float(number) for number in pair.split(",")] for pair in points.split())
+    assert x2 - x1 == 12
+    assert y1 == y2
+
+
 def test_a_chart_names_its_axes_and_has_a_table():
     drawn = Chart(
         "Loss", ("epoch", [1.0, 2.0, 3.0]), "mean loss", [("train", [3.0, None, 1.0]), ("test", [2.0, 2.0, 2.0])]
