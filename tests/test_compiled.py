@@ -102,9 +102,9 @@ def recordings(compiled):
     return sum(len(kept.programs) for kept in compiled._recordings.values())
 
 
-def some_of(cases):
-    """Five of them: more of one op look at values in no other way."""
-    return cases[:: math.ceil(len(cases) / 5) or 1]
+def some_of(cases, n):
+    """n of them at most: more of one op look at values in no other way."""
+    return cases[:: math.ceil(len(cases) / n) or 1]
 
 
 # --- every op ----------------------------------------------------------------------------------------------------
@@ -113,9 +113,7 @@ def some_of(cases):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted({case.name for case in CASES}))
 def test_every_op_runs_again_bit_for_bit(name):
-    cases = [case for case in CASES if case.name == name]
-    several = set(map(id, some_of(cases)))
-    for case in cases:
+    for case in some_of([case for case in CASES if case.name == name], 10):
         leaves = [mg.tensor(x, requires_grad=True) for x in case.arrays]
         if not leaves or any(x.dtype.kind == "c" for x in case.arrays):
             continue
@@ -129,23 +127,23 @@ def test_every_op_runs_again_bit_for_bit(name):
                     total = total + (part * np.linspace(1, 2, part.size).reshape(part.shape)).sum()
             return total
 
-        rng = np.random.default_rng(0)
-        batches = [[np.array(1.0 - 0.001 * run, x.dtype) for x in case.arrays] for run in range(3)]
         # Each element by itself: what is largest, and in which order they come, changes from run to run.
-        apart = [[rng.uniform(0.5, 1.5, x.shape).astype(x.dtype) for x in case.arrays] for _ in range(3)]
-        for scales in (batches, apart) if id(case) in several else (batches,):
-            try:
-                compare(loss, leaves, scales)
-            except np.linalg.LinAlgError:  # a matrix that is not positive definite any more, in the eager run
-                assert scales is apart
-                assert name == "cholesky"
+        rng, spread = (
+            np.random.default_rng(0),
+            1e-3 if name == "cholesky" else 0.5,
+        )  # which needs positive definite ones
+        compare(
+            loss,
+            leaves,
+            [[rng.uniform(1 - spread, 1 + spread, x.shape).astype(x.dtype) for x in case.arrays] for _ in range(3)],
+        )
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted({case.name for case in CASES}))
 def test_every_op_of_parameters_that_change(name):
     """Whatever the op looks at in them: their order, their signs."""
-    for case in some_of([case for case in CASES if case.name == name and name != "cholesky"]):
+    for case in some_of([case for case in CASES if case.name == name and name != "cholesky"], 3):
         leaves = [mg.tensor(x, requires_grad=True) for x in case.arrays if x.dtype.kind == "f"]
         if not leaves or len(leaves) < len(case.arrays):
             continue
@@ -171,7 +169,7 @@ def test_every_op_of_parameters_that_change(name):
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_programs(block, whole_or_in_lanes):
-    for seed in range(40 * block, 40 * block + 40):
+    for seed in range(25 * block, 25 * block + 25):
         program = random_program(seed)
         program = Program(program.name, program.source.replace(".data", ""), program.inputs)
         function, leaves = program.function(), [mg.tensor(x, requires_grad=True) for x in program.inputs]

@@ -110,7 +110,7 @@ def test_a_case_that_breaks_laws_undamaged_kills_nothing():
 
 
 def test_some_ops_have_no_survivor():
-    outcomes = run(str(ROOT / "tests" / "ops"), names=["getitem", "concatenate", "layer_norm"], jobs=1)
+    outcomes = run(str(ROOT / "tests" / "ops"), names=["concatenate", "layer_norm"], jobs=1)
     assert [o for o in outcomes if o.verdict == "survived"] == []
 
 

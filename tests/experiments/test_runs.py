@@ -130,7 +130,7 @@ def stop_and_go(words, path, signals, environment, rng, patience):
 
 
 @POSIX
-@pytest.mark.parametrize(("name", "signals"), [("tagged", "IKI"), ("folded", "IK")])
+@pytest.mark.parametrize(("name", "signals"), [("tagged", "IK"), ("folded", "K")])
 def test_stopped_at_random_moments_and_resumed(name, signals, command, uninterrupted, environment, tmp_path):
     numbers = [{"K": signal.SIGKILL, "I": signal.SIGINT}[letter] for letter in signals]
     rng = random.Random(f"{name} {signals}")

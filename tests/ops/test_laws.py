@@ -16,7 +16,7 @@ from minigrad.engine import OPS
 from minigrad.tensor import as_leaf
 from minigrad.trees import flatten
 
-EXAMPLES = 8
+EXAMPLES = 5
 SEEDS = st.integers(0, 9)
 
 

@@ -27,9 +27,20 @@ STEP = """() => {
     difference: difference && number(difference),
     verdict: document.querySelector("#check .good, #check .bad")?.innerText,
     lit: [...document.querySelectorAll("#matrix .lit-cell data")].map((x) => Number(x.value)),
+    matrix: document.querySelector("#matrix")?.innerText ?? "",
+    node: document.querySelector("#diagram .node.on")?.textContent,
+    ids: [...document.querySelectorAll("[id]")].map((one) => one.id),
     hash: location.hash,
   };
 }"""
+STEPS = f"""() => {{
+  const step = {STEP}, found = [], stepper = document.getElementById("stepper");
+  const press = (key) => stepper.dispatchEvent(new KeyboardEvent("keydown", {{ key, bubbles: true }}));
+  for (press("Home"); ; press("ArrowRight")) {{
+    found.push(step());
+    if (document.querySelector("[data-key=End]").disabled) return found;
+  }}
+}}"""
 
 
 def read(shown):
@@ -43,12 +54,8 @@ def go(page, *keys):
 
 
 def steps_of(page):
-    """Every step from the first, with all digits shown."""
-    page.focus("#stepper")
-    found = [go(page, "Home")]
-    while not page.is_disabled("[data-key=End]"):
-        found.append(go(page, "ArrowRight"))
-    return found
+    """Every step from the first (in the page, where it takes a fifth of the time that keys of the browser's take)."""
+    return page.evaluate(STEPS)
 
 
 FORWARD = ["q", "k", "v", "α", "Σe", "α′", "b", "y", "+", "L"]
@@ -138,7 +145,7 @@ def test_every_query_key_head_and_walk_gives_its_number(report, look):
             stepper.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
           const number = (node) => Number(node.querySelector("data").value);
           let worst = 0, count = 0;
-          for (let turn = 0; turn < 3; turn++) {
+          for (let turn = 0; turn < 2; turn++) {
             send("Home");
             for (let step = 0; step < 40; step++) {
               const total = [...document.querySelectorAll("#operands td.term")].map(number).reduce((a, b) => a + b, 0);
@@ -155,7 +162,7 @@ def test_every_query_key_head_and_walk_gives_its_number(report, look):
           return [worst, count];
         }""")
         assert worst[0] <= 1e-12
-        assert worst[1] >= 3 * 14
+        assert worst[1] >= 2 * 14
     assert page.said == []
 
 
@@ -291,7 +298,7 @@ def test_the_state_is_in_the_address(report, look):
     assert step["key"] == "α′"
     state = Captured(report.data, step["hash"]).state
     assert (state["walk"], state["head"], state["query"], state["key"], state["matrix"]) == (1, 1, 3, 2, 1)
-    for odd in ("#step=9999&walk=77&head=50&query=400", "#step=-1", "#step=x&key=<b>", "#nothing"):
+    for odd in ("#step=9999&walk=77&head=50&query=400", "#step=-1&key=<b>"):
         page = look(report.path, odd)
         assert page.evaluate(STEP)["said"].startswith("Step ")
         assert page.said == []
@@ -334,22 +341,15 @@ def test_snapshots_stand_in_the_order_of_training(report, look):
 
 
 def test_the_matrix_view_frames_what_it_says(report, look):
-    page = look(report.path, "#step=0&matrix=1")
-    page.focus("#stepper")
-    for number in range(len(FORWARD + BACKWARD)):
-        step = go(page, "ArrowRight" if number else "Home")
-        said = page.locator("#matrix").inner_text() if page.locator("#matrix").count() else ""
-        adds = "whose products add up" in said
-        assert adds == (bool(said) and step["key"] not in ("Σe", "α′", "S", "∂α", "Σ∂α", "∂a")), step["key"]
+    found = steps_of(look(report.path, "#step=0&matrix=1"))
+    assert any(step["matrix"] for step in found)
+    for step in found:
+        adds = "whose products add up" in step["matrix"]
+        assert adds == (bool(step["matrix"]) and step["key"] not in ("Σe", "α′", "S", "∂α", "Σ∂α", "∂a")), step["key"]
 
 
 def test_the_diagram_lights_the_number_of_the_step(report, look):
-    page = look(report.path)
-    lit = {}
-    page.focus("#stepper")
-    for number in range(len(FORWARD + BACKWARD)):
-        key = go(page, "ArrowRight" if number else "Home")["key"]
-        lit[key] = page.locator("#diagram .node.on").text_content()
+    lit = {step["key"]: step["node"] for step in steps_of(look(report.path))}
     assert (lit["q"], lit["∂a"], lit["∂x"]) == ("q", "∂a", "∂x")
     assert look(report.path, "#walk=4").locator("#diagram .node").count() == 9  # no vector before the norm is kept
 
@@ -468,12 +468,10 @@ def everything(page):
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
 
 
-@pytest.mark.parametrize("step", [0, 3, 4, 9, 14, 19, 25])
-def test_no_id_stands_twice(step, report, look):
-    page = look(report.path, f"#step={step}&matrix=1&whatif=1")
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
-    assert len(ids) > 40
-    assert len(ids) == len(set(ids))
+def test_no_id_stands_twice(report, look):
+    for step in steps_of(look(report.path, "#step=0&matrix=1&whatif=1")):
+        assert len(step["ids"]) > 40
+        assert len(step["ids"]) == len(set(step["ids"])), step["key"]
 
 
 def test_at_360_pixels_nothing_sticks_out(report, hostile, look):
@@ -498,19 +496,20 @@ def test_negative_distances_have_a_true_minus_and_cosines_are_no_percentages(rep
     assert page.inner_text("#cosine figcaption").startswith("cosines: ")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_a_long_word_does_not_widen_the_page(width, report, look, tmp_path):
+def test_a_long_word_does_not_widen_the_page(report, look, tmp_path):
     text, url = report.path.read_text(encoding="utf-8"), f"https://example.org/{'a' * 134}"
     assert ">saw<" in text
     (tmp_path / "report.html").write_text(text.replace(">saw<", f">{url}<").replace('"saw"', f'"{url}"'), "utf-8")
-    page = look(tmp_path / "report.html", width=width)
+    page = look(tmp_path / "report.html", width=390)
     everything(page)
     for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight", "End", "m"):
         go(page, key)
-        assert page.evaluate("document.documentElement.scrollWidth") == width, key
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, key
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") == 1280
 
 
-CONTRASTS = r"""() => {
+CONTRASTS = r"""(among) => {
   const dot = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const parse = (colour) => {
     if (colour === "none") return [0, 0, 0, 0];
@@ -538,7 +537,7 @@ CONTRASTS = r"""() => {
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement, box = node.getBoundingClientRect();
     const said = walker.currentNode.textContent.trim(), hidden = !box.width || !box.height;
-    if (!said || seen.has(node) || hidden || node.closest("script, style, noscript")) continue;
+    if (!said || seen.has(node) || hidden || !node.matches(among) || node.closest("script, style, noscript")) continue;
     seen.add(node);
     const under = ground(node), own = over(parse(colour(node)), under);
     const [a, b] = [light(own), light(under)].sort((x, y) => y - x);
@@ -557,18 +556,18 @@ SCHEMES = {
 def test_all_text_has_contrast(scheme, report, look):
     page = look(report.path, **SCHEMES[scheme])
     everything(page)
-    found = page.evaluate(CONTRASTS)
+    found = page.evaluate(CONTRASTS, "*")
     assert len(found) > 500
     assert found[0][0] >= 4.5, found[:5]
     page.focus("#stepper")
     for key in ("Home", "End"):  # where buttons do nothing
         go(page, key)
-        found = [row for row in page.evaluate(CONTRASTS) if row[1] == "BUTTON"]
+        found = page.evaluate(CONTRASTS, "button")
         assert any("next" in said for _, _, said in found)
         assert found[0][0] >= 4.5, found[:3]
     pale = "color: #777; background: #888; forced-color-adjust: none"
     page.evaluate(f"document.querySelector('h1').style.cssText = '{pale}'")
-    assert page.evaluate(CONTRASTS)[0][0] < 2  # what is pale is seen
+    assert page.evaluate(CONTRASTS, "h1")[0][0] < 2  # what is pale is seen
 
 
 def test_it_speaks_to_those_who_do_not_see_it(report, look):
