@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from minigrad.compiled.program import Program, Workspace
+from minigrad.compiled.recorder import Recorder
 from minigrad.compiled.steps import NOT_FITTING, UntraceableError
 from minigrad.compiled.tensors import recorder_here, tensors_traced
-from minigrad.compiled.tracing import Recorder, Traced
+from minigrad.compiled.traced import Traced
 from minigrad.engine import (
     ON,
     Node,

@@ -10,8 +10,8 @@ import numpy as np
 
 from minigrad.compiled.lanes import Section, arranged, places_in
 from minigrad.compiled.planning import plan_memory
+from minigrad.compiled.recorder import Recorder
 from minigrad.compiled.steps import NOT_FITTING, Place, Step, map_nested
-from minigrad.compiled.tracing import Recorder
 from minigrad.kernels.memory import ALIGNMENT
 from minigrad.kernels.pieces import WIDE
 from minigrad.threads import spread

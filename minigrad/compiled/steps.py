@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minigrad.engine import buffer_of
 from minigrad.trees import flatten
 
 
@@ -128,3 +129,7 @@ def arrays_in(x: Any) -> Iterator[np.ndarray]:
 
 def generators_in(x: Any) -> Iterator[np.random.Generator]:
     return (leaf for leaf in leaves_of(x) if isinstance(leaf, np.random.Generator))
+
+
+def is_view(result: Any, operands: Any) -> bool:
+    return isinstance(result, np.ndarray) and any(buffer_of(result) is buffer_of(a) for a in arrays_in(operands))

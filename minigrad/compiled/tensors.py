@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from minigrad.compiled.tracing import Recorder, Traced, real_of
+from minigrad.compiled.recorder import Recorder
+from minigrad.compiled.traced import Traced, real_of
 from minigrad.tensor import Tensor
 
 _slot: Any = Tensor.__dict__["_array"]
