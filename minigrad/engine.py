@@ -41,6 +41,7 @@ class _State(threading.local):
     mode: int = ON  # what recording is switched on to
     depth: int = 0
     watchers: tuple[Any, ...] = ()  # of the ops' calls (minigrad.op.watching)
+    lent: tuple[Any, ...] = ()  # which tensors have the values of which others for a while (minigrad.tensor.lent)
 
 
 state = _State()
@@ -477,6 +478,10 @@ class no_grad(metaclass=_Called):  # noqa: N801  (a context manager spelled like
 
     def __call__(self, function: F) -> F:
         check_function(function, "no_grad()")
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                "no_grad() is for a thread, and an async function shares its own: use it inside, between awaits"
+            )
         if inspect.isgeneratorfunction(function):
             wrapper: Any = _no_grad_generator(function)
         else:

@@ -134,11 +134,16 @@ def _check_dict(x: Any, function: str) -> None:
     raise TypeError(f"{function} was given {type(x).__name__}, which is no dict: pass {wanted}")
 
 
+_LONGEST = 60_000  # a zip file's names end at 65,535 bytes
+
+
 def _checked_name(name: str) -> str:
     if not isinstance(name, str):
         raise TypeError(f"an entry's name is a string, and {name!r} is not")
     if "\0" in name:
         raise ValueError(f"an entry's name cannot contain a null character, as {name!r} does")
+    if len(name.encode(errors="replace")) > _LONGEST or name.encode(errors="ignore").decode() != name:
+        raise ValueError(f"an entry's name is a text of at most {_LONGEST} bytes in UTF-8, and {name!r:.40} is not")
     return name
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, SupportsIndex, TypeAlias, cast
@@ -339,7 +340,7 @@ class Tensor:
             return op(*args, **kwargs)
         if function in NUMPY_CONSTANTS:
             _check_constants(function, args, kwargs)
-            return function(*_values(args), **{k: _value(v) for k, v in kwargs.items()})
+            return function(*map(_value, args), **{k: _value(v) for k, v in kwargs.items()})
         name = f"{getattr(function, '__module__', None) or 'numpy'}.{function.__name__}"
         todo = "mg.full_like(x, value) or mg.where" if function is np.copyto else "an op of mg.*"
         raise TypeError(
@@ -409,6 +410,9 @@ class Tensor:
 
     def __divmod__(self, other: TensorLike) -> tuple[Any, Tensor]:
         return self // other, self % other
+
+    def __rdivmod__(self, other: TensorLike) -> tuple[Any, Tensor]:
+        return self.__rfloordiv__(other), self.__rmod__(other)
 
     def __eq__(self, other: Any) -> Any:
         return self._array == _value(other)
@@ -503,7 +507,7 @@ class Tensor:
                 "item assignment would change a value that its gradient needs: use mg.index_put(t, index, value) or "
                 "mg.where(condition, x, t), or write to a leaf under mg.no_grad()"
             )
-        if isinstance(value, Tensor) and value._node is not None and state.recording:
+        if state.recording and _is_tracked(value, "fc"):
             raise RuntimeError(
                 "item assignment would silently lose the history of the value: use mg.index_put(t, index, value), "
                 "or assign value.detach()"
@@ -659,21 +663,34 @@ def tensor(x: TensorLike, *, dtype: DTypeLike | None = None, requires_grad: bool
     return Tensor(x, dtype=dtype, requires_grad=requires_grad)
 
 
+@contextmanager
+def lent(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
+    """Let the tensors have the values, and their history, for a while.
+
+    A graph refers to nodes, not to tensors, so lending a parameter another array and node disturbs none. What runs
+    again later (a checkpoint) asks state.lent.
+    """
+    before, outer = [(t._array, t._node) for t in tensors], state.lent
+    state.lent = (*outer, (tensors, values))
+    try:
+        for t, value in zip(tensors, values):
+            t._array, t._node = value._array, value._node
+        yield
+    finally:
+        state.lent = outer
+        for t, (array, node) in zip(tensors, before):
+            t._array, t._node = array, node
+
+
 def call(name: str, *args: Any, **kwargs: Any) -> Tensor:
     return _ops[name](*args, **kwargs)
 
 
 def _value(x: Any) -> Any:
-    """x with the values of tensors in place of the tensors, also inside lists, tuples (an index) and dicts."""
+    """x with the values of tensors in place of the tensors, also inside lists and tuples (an index)."""
     if isinstance(x, Tensor):
         return x._array
-    if isinstance(x, (tuple, list)):
-        return type(x)(_values(x)) if type(x) in (tuple, list) else x
-    return x
-
-
-def _values(xs: Any) -> Any:
-    return tuple(map(_value, xs)) if isinstance(xs, tuple) else list(map(_value, xs))
+    return type(x)(map(_value, x)) if type(x) in (tuple, list) else x
 
 
 def _check_constants(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from minigrad.engine import (
 from minigrad.ops.reductions import sum
 from minigrad.ops.shapes import reshape, stack
 from minigrad.random import get_state, set_state
-from minigrad.tensor import Tensor, wrap
+from minigrad.tensor import Tensor, lent, wrap
 from minigrad.trees import flatten, leaves_like
 
 ArgNums = int | Sequence[int]
@@ -318,6 +319,7 @@ class _Recomputed:
 
     def __init__(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], draws: dict[str, Any]):
         self._f, self._args, self._kwargs, self._draws = f, args, kwargs, draws
+        self._lent = state.lent
 
     def __repr__(self) -> str:
         return f"checkpoint({getattr(self._f, '__name__', self._f)})"
@@ -328,14 +330,23 @@ class _Recomputed:
         set_state(self._draws)
         was_recording, state.recording = state.recording, state.mode
         try:
-            outputs, _ = flatten(self._f(*self._args, **self._kwargs))
+            with ExitStack() as lending:
+                for tensors, values in self._lent:
+                    lending.enter_context(lent(tensors, values))
+                outputs, _ = flatten(self._f(*self._args, **self._kwargs))
         finally:
             state.recording = was_recording
             set_state(draws)
         return [t._node for t in outputs if isinstance(t, Tensor) and t._node is not None]
 
     def vjp(self, node: Node, g: tuple[Any, ...], recorded: bool) -> list[Any]:
+        begun = next_tick()
         nodes = self.again()
+        if set(_edges_before(begun, nodes)) != set(node.edges):
+            raise RuntimeError(
+                f"{self} computed with other tensors when it ran again than when it was called: what it uses has been "
+                "replaced in between (a parameter, a layer that was frozen)"
+            )
         check_unwritten(nodes, node.tick)
         found = backward_pass(zip(nodes, g), inputs=set(node.edges), recorded=recorded)
         return [found.get(edge) for edge in node.edges]

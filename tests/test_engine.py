@@ -600,3 +600,15 @@ def test_no_grad_without_brackets_says_what_is_missing():
         pass
     with pytest.raises(TypeError, match=r"@no_grad\(\)"):
         mg.no_grad(lambda x: x)
+
+
+def test_no_grad_does_not_decorate_async_functions():
+    async def pause():
+        return 1
+
+    async def count():
+        yield 1
+
+    for function in (pause, count):
+        with pytest.raises(TypeError, match="between awaits"):
+            mg.no_grad()(function)

@@ -10,6 +10,7 @@ import pytest
 import minigrad as mg
 from minigrad import nn
 from minigrad.kernels import memory
+from minigrad.trees import flatten
 from models import AttentionStack, FCStack
 
 
@@ -408,3 +409,35 @@ def test_a_cotangent_that_is_an_untracked_tensor_is_like_an_array():
 
     _, pull = mg.vjp(lambda z: nn.cross_entropy(z, labels, reduction="none"), z)
     np.testing.assert_allclose(mg.grad(pulled)(3.0), pull(np.array([1.0, 2.0]))[0].sum(), atol=1e-15)
+
+
+class Recomputed(mg.nn.Module):
+    def __init__(self):
+        self.inner = mg.nn.Linear(3, 4, rng=np.random.default_rng(0), dtype=float)
+
+    def forward(self, x, again=mg.checkpoint):
+        return again(lambda z: mg.tanh(self.inner(z)))(x)
+
+
+def test_checkpoint_inside_a_functional_call_runs_again_with_the_same_parameters():
+    model, x = Recomputed(), np.random.default_rng(1).standard_normal((5, 3))
+    values = {name: 3 * p.data for name, p in model.named_parameters()}
+
+    def loss(values, x, again):
+        return (mg.nn.functional_call(model, values, x, again) ** 2).sum()
+
+    for argnum in (0, 1):
+        found, expected = (mg.grad(loss, argnum)(values, x, again) for again in (mg.checkpoint, lambda f: f))
+        for g, h in zip(flatten(found)[0], flatten(expected)[0], strict=True):
+            np.testing.assert_array_equal(g, h)
+            assert np.abs(h).max() > 0.01
+    assert mg.gradcheck(model, x)
+    assert mg.gradgradcheck(model, x)
+
+
+def test_checkpoint_refuses_a_parameter_that_was_replaced_in_between():
+    model = Recomputed()
+    loss = model(np.ones((2, 3))).sum()
+    model.inner.weight = mg.nn.Parameter(np.ones((3, 4)))
+    with pytest.raises(RuntimeError, match=r"checkpoint\(<lambda>\) computed with other tensors"):
+        loss.backward()

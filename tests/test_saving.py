@@ -97,7 +97,15 @@ def test_any_names(tmp_path_factory, arrays):
 
 
 @pytest.mark.parametrize(
-    ("name", "error"), [("a\0b", ValueError), (3, TypeError), (None, TypeError), (b"a", TypeError)]
+    ("name", "error"),
+    [
+        ("a\0b", ValueError),
+        ("x" * 70_000, ValueError),
+        ("\ud800", ValueError),
+        (3, TypeError),
+        (None, TypeError),
+        (b"a", TypeError),
+    ],
 )
 def test_names_that_would_not_come_back_are_refused(tmp_path, name, error):
     with pytest.raises(error, match="name"):

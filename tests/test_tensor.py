@@ -552,3 +552,17 @@ def test_a_list_of_tensors_is_not_an_array_and_stack_is_named():
     x = mg.tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(TypeError, match=r"mg\.stack"):
         mg.mean([x, x])
+
+
+@pytest.mark.parametrize("pack", [list, tuple, lambda xs: [np.zeros(1), xs[0].reshape(1)]])
+def test_item_assignment_of_a_sequence_with_a_history_is_refused(pack):
+    x, z = mg.tensor(2.0, requires_grad=True), mg.tensor(np.zeros(2))
+    with pytest.raises(RuntimeError, match="silently lose the history"):
+        z[:] = pack([x * 1, x])
+    np.testing.assert_array_equal(z.data, 0)
+
+
+def test_divmod_from_the_left():
+    whole, rest = divmod(7.5, mg.tensor(2.0, requires_grad=True))
+    assert (whole, rest.item()) == (3, 1.5)
+    rest.backward()

@@ -13,9 +13,8 @@ import minigrad as mg
 from experiments.report.examples import Examples
 from experiments.report.trace import doubled
 from minigrad import nn, study
-from minigrad.nn.module import lent
 from minigrad.study.graphs import Graph
-from minigrad.tensor import Tensor, wrap
+from minigrad.tensor import Tensor, lent, wrap
 from models import SelfAttention
 
 CHECKED = 3  # elements of each parameter in the gradient check

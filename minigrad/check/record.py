@@ -15,7 +15,8 @@ from minigrad.check.subject import Subject
 from minigrad.engine import Node, OutputNode, Transform, backward_pass
 from minigrad.op import FusedOp, Op
 from minigrad.study.graphs import calls, recording
-from minigrad.tensor import Tensor, wrap
+from minigrad.study.walk import in_order
+from minigrad.tensor import wrap
 from minigrad.transforms import _Recomputed
 
 
@@ -78,10 +79,7 @@ def _complete(nodes: Sequence[Node]) -> Iterator[Node]:
     begun = max((node.tick for node in nodes), default=0)
     for node in nodes:
         if isinstance(node.op, _Recomputed):
-            outputs = node.op._f(*node.op._args, **node.op._kwargs)
-            again = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-            inside = calls([y for y in again if isinstance(y, Tensor)])
-            yield from _complete([inner for inner in inside if inner.tick > begun])
+            yield from _complete(in_order(node.op.again(), begun))
         elif isinstance(node.op, Op) and node.notes is not None and node.notes.call is not None:
             yield node
 

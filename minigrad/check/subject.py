@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.nn.module import Module, lent
-from minigrad.tensor import Tensor, wrap
+from minigrad.nn.module import Module
+from minigrad.tensor import Tensor, lent, wrap
 from minigrad.trees import flatten
 
 

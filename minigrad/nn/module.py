@@ -5,15 +5,14 @@ Attributes that are Parameters, Modules, or lists, tuples and dicts of them are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from minigrad.engine import as_array, note_write
 from minigrad.nn.hooks import BACKWARD, OUTPUT, ModuleHook, ModuleHooks
-from minigrad.tensor import Tensor, TensorLike, wrap
+from minigrad.tensor import Tensor, TensorLike, lent, wrap
 
 M = TypeVar("M", bound="Module")
 P = ParamSpec("P")
@@ -278,22 +277,6 @@ def functional_call(module: Module, params: Mapping[str, TensorLike], *args: Any
                 )
     with lent([own[name] for name in tensors], list(tensors.values())):
         return module(*args, **kwargs)
-
-
-@contextmanager
-def lent(parameters: Sequence[Parameter], values: Sequence[Tensor]) -> Iterator[None]:
-    """Let the parameters have the values, and their history, for a while.
-
-    A graph refers to nodes, not to tensors, so lending a parameter another array and node disturbs none.
-    """
-    before = [(p._array, p._node) for p in parameters]
-    try:
-        for p, t in zip(parameters, values):
-            p._array, p._node = t._array, t._node
-        yield
-    finally:
-        for p, (array, node) in zip(parameters, before):
-            p._array, p._node = array, node
 
 
 def as_input(x: TensorLike, dtype: np.dtype[Any]) -> Tensor:

@@ -197,7 +197,9 @@ def _slopes(x: Array, spacing: Array, axis: int, edge_order: int) -> Tensor:
         raise ValueError(f"gradient has an edge_order of 1 or 2, not {edge_order}")
     if n <= edge_order:
         raise ValueError(f"gradient with edge_order {edge_order} needs more than {edge_order} elements, and has {n}")
-    h = np.diff(spacing) if np.ndim(spacing) else np.full(n - 1, float(np.asarray(spacing)))
+    spacing = np.asarray(spacing)
+    spacing = spacing.astype(float) if spacing.dtype.kind in "iub" else spacing
+    h = np.diff(spacing) if spacing.ndim else np.full(n - 1, float(spacing))
     if h.shape != (n - 1,):
         raise ValueError(f"gradient along an axis of {n} needs as many coordinates, not shape {np.shape(spacing)}")
     x = moveaxis(x, axis, -1)
@@ -240,7 +242,7 @@ def interp(x: Array, xp: Array, fp: Array, left: Array = None, right: Array = No
 
     xp: increasing, constant. left, right: the values below and above xp, which otherwise are those at its ends.
     """
-    xp, at = np.asarray(constant(xp, "interp", "xp")), x._array if isinstance(x, Tensor) else x
+    xp, at = np.asarray(constant(xp, "interp", "xp")).astype(float), x._array if isinstance(x, Tensor) else x
     start = np.clip(np.searchsorted(xp, at, side="right") - 1, 0, max(len(xp) - 2, 0))
     end = np.minimum(start + 1, len(xp) - 1)
     width = np.where(end == start, 1, xp[end] - xp[start])
@@ -263,7 +265,8 @@ def linspace(
     array([0. , 0.5, 1. ])
     """
     steps = num - 1 if endpoint else num
-    width = subtract(stop, start) * 1.0
+    start, stop = multiply(start, 1.0), multiply(stop, 1.0)  # integers as floats before they are subtracted
+    width = stop - start
     parts = np.reshape(np.arange(num, dtype=width.dtype) / max(steps, 1), (num,) + (1,) * width.ndim)
     y = where(parts == 1, stop, start + parts * width)  # the last is stop itself, not nearly
     y = moveaxis(y, 0, axis)

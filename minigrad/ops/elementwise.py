@@ -111,12 +111,16 @@ def _power_base(a: Array, b: Array) -> Array:
         if b == 0:
             return np.zeros_like(a)
         return b * (a if b == 2 else np.power(a, b - 1))
+    if b.dtype.kind in "iub":  # of which 0 - 1 may be a large number
+        b = b.astype(np.result_type(a.dtype, b.dtype))
     return b * np.power(a, np.where((b == 0) & (a == 0), 1, b - 1))
 
 
 def _power_exponent(a: Array, y: Array) -> Array:
     if isinstance(a, (int, float)):
         return y * (math.log(a) if a > 0 else 0.0 if a == 0 else math.nan)
+    if a.dtype.kind in "iub":  # of small ones NumPy takes the logarithm in halves
+        a = a.astype(y.dtype)
     return np.where(a == 0, 0, y * np.log(np.where(a == 0, 1, a)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -129,9 +130,13 @@ def _plain(index: Any) -> Any:
     return np.asarray(index) if hasattr(index, "__array_function__") else index
 
 
+_ONCE = (slice, int, EllipsisType, type(None))
+
+
 def _may_repeat(index: Array) -> bool:
     parts = index if isinstance(index, tuple) else (index,)
-    return any(isinstance(p, (list, np.ndarray)) and np.asarray(p).dtype.kind in "iu" and np.ndim(p) for p in parts)
+    arrays = [np.asarray(part) for part in parts if not isinstance(part, _ONCE)]  # NumPy takes any sequence for one
+    return any(array.ndim > 0 and array.dtype.kind in "iu" for array in arrays)
 
 
 _LONG_RUN = 16  # rows that repeat more often are summed one by one, the others all together, repeat by repeat
@@ -143,6 +148,7 @@ def _add_rows(y: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
         return
     if rows.min() < -len(y):
         raise IndexError(f"index {rows.min()} is out of bounds for axis 0 with size {len(y)}")
+    rows = rows.astype(np.intp, copy=False)  # 256 rows are too many for ids of 8 bits
     rows = np.where(rows < 0, rows + len(y), rows)
     order = np.argsort(rows, kind="stable")
     rows = rows[order]

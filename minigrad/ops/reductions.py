@@ -82,8 +82,8 @@ def mean(x: Array, axis: Array = None, keepdims: bool = False, where: Array = Tr
 def _mean_rule(g: Array, x_shape: tuple[int, ...], axis: Array, keepdims: bool, where: Array) -> Array:
     if where is True:
         return _spread(g, x_shape, axis, keepdims) * (1.0 / (count_of(x_shape, axis) or 1))
-    n = np.maximum(_counts(x_shape, axis, where), 1).astype(g.dtype)
-    return _masked(_spread(unreduced(g, x_shape, axis, keepdims) / n, x_shape, axis, True), where)
+    share = (1.0 / np.maximum(_counts(x_shape, axis, where), 1)).astype(g.dtype)  # halves end before counts do
+    return _masked(_spread(unreduced(g, x_shape, axis, keepdims) * share, x_shape, axis, True), where)
 
 
 def _counts(x_shape: tuple[int, ...], axis: Array, where: Array) -> np.ndarray:
@@ -98,14 +98,11 @@ mean.rule(x=_mean_rule)
 @derived
 def var(x: Array, axis: Array = None, ddof: int = 0, keepdims: bool = False, where: Array = True) -> Tensor:
     """The variance over axes: the mean of |x - mean|**2 (real for complex x too), with n - ddof in the place of n."""
-    shape = np.shape(x)
     if where is not True:
         return _masked_var(x, axis, ddof, keepdims, where)
     deviation = x - mean(x, axis, keepdims=True)
-    n = count_of(shape, axis)
-    return sum(_squared_size(deviation), axis, keepdims) * (
-        1.0 / (n - ddof) if n > ddof else np.inf
-    )  # NumPy's: inf, or NaN for 0
+    n = count_of(np.shape(x), axis) - ddof
+    return sum(_squared_size(deviation), axis, keepdims) * (1.0 / n if n > 0 else np.inf)  # NumPy's: inf, or NaN for 0
 
 
 def _squared_size(x: Tensor) -> Tensor:
@@ -161,11 +158,11 @@ def share_of_extrema(x: Array, top: Array, axis: Array, initial: Array, where: A
     chosen = x == top
     if where is not True:
         chosen = np.logical_and(chosen, where)
-    n = np.sum(chosen, axis=axis, keepdims=True, dtype=top.dtype)
+    n = np.sum(chosen, axis=axis, keepdims=True, dtype=np.promote_types(top.dtype, np.float32))  # halves end at 65504
     if initial is not None:
         n = n + (top == initial)
     share: np.ndarray = chosen / (np.maximum(n, at_least) if at_least else n)
-    return share
+    return share.astype(top.dtype, copy=False)
 
 
 def _to_extrema(g: Array, x: Array, y: Array, axis: Array, keepdims: bool, initial: Array, where: Array) -> Array:
@@ -205,15 +202,18 @@ def _prod_rule(g: Array, x: Array, axis: Array, keepdims: bool, initial: Array, 
 
 
 def exclusive_products(x: Array) -> Array:
-    """For each element the product of all others along the last axis, by doubling: exact with zeros, log n steps.
+    """For each element the product of all others along the last axis, those before it times those after it.
 
-    before holds the product of the 2^k elements before each position, running that of the 2^k elements up to it.
+    Exact with zeros, since nothing is divided.
     """
     return products_before(x) * np.flip(products_before(np.flip(x, -1)), -1)
 
 
 def products_before(x: Array) -> Array:
-    """For each element the product of those before it along the last axis."""
+    """For each element the product of those before it along the last axis, by doubling: log n steps.
+
+    After step k, running holds the product of the (at most) 2^k elements before each position.
+    """
     n = x.shape[-1]
     ones = np.ones((*x.shape[:-1], 1), x.dtype)
     running = np.concatenate([ones, x[..., :-1]], -1) if n else x

@@ -57,10 +57,9 @@ def _flat_unless(x: Array, axis: int | None) -> tuple[Array, int]:
 
 
 def _in_range(indices: Array, n: int, mode: str) -> Array:
-    if mode == "wrap":
-        return np.remainder(indices, n)
-    if mode == "clip":
-        return np.clip(indices, 0, n - 1)
+    if mode in ("wrap", "clip"):  # n may be too large for the indices' dtype
+        indices = indices.astype(np.intp, casting="same_kind")
+        return np.remainder(indices, n) if mode == "wrap" else np.clip(indices, 0, n - 1)
     if mode != "raise":
         raise ValueError(f"mode is 'raise', 'wrap' or 'clip', not {mode!r}")
     return indices

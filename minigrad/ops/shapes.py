@@ -247,7 +247,7 @@ def roll(x: Array, shift: Array, axis: Array = None) -> Array:
     return np.roll(x, shift, axis)
 
 
-roll.rule(x=lambda g, shift, axis: np.roll(g, np.negative(shift), axis))
+roll.rule(x=lambda g, shift, axis: np.roll(g, np.negative(np.asarray(shift, np.intp)), axis))
 
 
 @op
