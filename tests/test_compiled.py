@@ -1468,3 +1468,57 @@ def test_recording_in_one_thread_leaves_tensors_of_others_alone():
         done.set()
         thread.join()
     assert set(seen) == {(np.ndarray, 2.0)}
+
+
+# --- what the function replaces ----------------------------------------------------------------------------------
+
+
+class Running(nn.Module):
+    def __init__(self):
+        self.mean = mg.tensor(np.zeros(2))
+        self.weight = nn.Parameter(np.ones(2))
+
+    def forward(self, x, *, in_place):
+        now = mg.mean(x * self.weight, 0).detach()
+        if in_place:
+            with mg.no_grad():
+                self.mean *= 0.9
+                self.mean += now * 0.1
+        else:
+            self.mean = self.mean * 0.9 + now * 0.1
+        return (x - self.mean) * self.weight
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_tensor_that_the_function_replaces_goes_on_changing(in_place):
+    eager, compiled = Running(), Running()
+    step = mg.compile(lambda x: (compiled(x, in_place=in_place) ** 3).sum())
+    for i in range(5):
+        x = normal(4, 2, seed=i)
+        loss = (eager(mg.tensor(x), in_place=in_place) ** 3).sum()
+        loss.backward()
+        assert_equal_bits(step(x).numpy(), loss.numpy())
+        assert_equal_bits(compiled.weight.grad, eager.weight.grad)
+        assert_equal_bits(compiled.mean.numpy(), eager.mean.numpy())
+
+
+def test_a_tensor_that_is_another_one_in_every_run_is_not_recorded_for_ever():
+    held, weight, recorded = {}, leaf_of(normal(3)), []
+
+    def loss(x):
+        recorded.append(type(weight._array) is np.ndarray)
+        return (x * weight * held["scale"]).sum()
+
+    step = mg.compile(loss)
+    for i in range(40):
+        held["scale"] = mg.tensor(float(i))
+        weight.grad = None
+        x = normal(3, seed=i)
+        step(x)
+        np.testing.assert_array_equal(weight.grad, x * i)
+    assert len(recorded) == 40
+    assert recorded.count(False) < 8  # then it is called as it is
+
+
+def leaf_of(x):
+    return mg.tensor(x, requires_grad=True)

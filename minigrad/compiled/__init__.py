@@ -143,6 +143,8 @@ class Compiled:
             recordings.give_up()
             recorder.rewind()
             return self._run_eagerly(put_back(leaves))
+        if recorder.has_lost_a_tensor():  # a program would go on with the first; this run has done all that it should
+            recordings.give_up()
         given = {stand_in: node for node, stand_in in nodes_of.items()}
         value = loss._array
         gradients = [(given.get(node, node), _array_of(found[node])) for node in nodes if node in found]
@@ -198,6 +200,7 @@ class _Recordings:
         """The programs; without those whose tensors have moved, which never run again."""
         if not all(recorded.fits() for recorded in self.programs):
             self.programs = [recorded for recorded in self.programs if recorded.fits()]
+            self.note_miss()
         return self.programs
 
     def note_run(self, recorded: _Recorded) -> None:

@@ -91,6 +91,10 @@ class Recorder:
         if self._refusal is not None:
             raise self._refusal
 
+    def has_lost_a_tensor(self) -> bool:
+        """Whether one from before the run is gone: then the function has put another in its place (a running mean)."""
+        return any(reference() is None for reference, _, _ in self._tensors.values())
+
     # --- memory ---
 
     def new(self, result: Any) -> Traced:

@@ -275,12 +275,15 @@ class SampleGraph:
         The one alone is not among the few, so that no extreme sample, on which all others depend, is in both runs.
         """
         last = {edge for node in self.totals for edge in node.edges if edge in self.place}
+        # Where they meet what they share, they must also lie in memory as the shapes let one believe.
+        meetings = {n for n in self.place if n.op is not None and not all(edge in self.place for edge in n.edges)}
         tolerance = _tolerance(self.again.like)
-        if not all(self.again.agrees(node, tolerance) for node in last):
+        if not all(self.again.agrees(node, tolerance) for node in last | meetings):
             first = next(node for node in self.nodes if node in self.place and not self.again.agrees(node, tolerance))
             raise ValueError(
                 f"the samples are mixed, or random numbers are drawn: {called(first)} gives a sample other numbers "
-                f"when others are beside it. {_ADVICE}"
+                f"when others are beside it (or the samples are the inner of two axes that were made one: they must be "
+                f"the outer). {_ADVICE}"
             )
         i = np.setdiff1d(np.arange(self.batch), self.again.chosen)[:1]
         if not i.size:

@@ -516,3 +516,24 @@ def test_a_batch_folded_in_float32_under_a_loss_in_float64(monkeypatch):
             weight.grad = None
             ((model(x[i : i + 1]) - y[i : i + 1]) ** 2).sum().backward()
             np.testing.assert_allclose(found[name][i], weight.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("batch", [2, 3, 5])
+def test_samples_inside_of_an_axis_that_was_made_one_are_refused(batch):
+    """Their gradients would be those of other places, though the sum over all of them is right."""
+    model, x = (
+        nn.Linear(4, 3, rng=np.random.default_rng(0), dtype=float),
+        np.random.default_rng(1).normal(size=(batch, 2, 4)),
+    )
+
+    def time_first(model, x, y):
+        z = model(np.swapaxes(x, 0, 1).reshape(-1, 4)).reshape(2, -1, 3)
+        return (np.swapaxes(z, 0, 1) ** 2).sum()
+
+    def joined(model, x, y):
+        first, second = mg.split(model(np.concatenate([x[:, 0], 2 * x[:, 0]])), 2)
+        return (first * second).sum()
+
+    for loss in (time_first, joined):
+        with pytest.raises(ValueError, match="must be the outer"):
+            study.per_sample_grads(model, loss, x, None)
