@@ -299,8 +299,11 @@ def _claims(argv: list[str]) -> None:
     try:
         holds = claims.run(run, names, settings.seed)
     except KeyboardInterrupt:
-        kept = f"what was measured is in {run.path / report.CLAIMS}. " if (run.path / report.CLAIMS).exists() else ""
-        print(f"\nstopped; {kept}Claims cannot be resumed; the others can be named.", file=sys.stderr)
+        kept = f"what was measured is in {run.path / report.CLAIMS}; " if (run.path / report.CLAIMS).exists() else ""
+        print(
+            f"\nstopped; {kept}claims cannot be resumed: name those that are missing to measure them alone",
+            file=sys.stderr,
+        )
         sys.exit(130)
     if not holds:
         sys.stdout.flush()

@@ -117,7 +117,7 @@ class OutputNode(Node):
 
 
 def new_node(op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: int, shape: Any, dtype: Any) -> Node:
-    """In the place of an __init__, which would take twice as long."""
+    """A node with these fields and the next tick; in the place of an __init__, which would take twice as long."""
     node = Node()
     node.op = op
     node.plan = plan
@@ -132,6 +132,7 @@ def new_node(op: Any, plan: Any, saved: Any, edges: tuple[Node, ...], levels: in
 
 
 def output_node(call: Node, index: int) -> OutputNode:
+    """The node of one output of a call with several."""
     node = OutputNode()
     node.op = node.plan = node.saved = node.notes = None
     node.to, node.levels = call, call.levels
@@ -148,6 +149,7 @@ def leaf(tensor: Any) -> Node:
 
 
 def is_leaf(node: Node) -> bool:
+    """Whether it is no op's, nor a transform's input: it owns its gradient."""
     return node.op is None and not node.to and not node.levels
 
 
@@ -531,6 +533,7 @@ _write_lock = threading.Lock()
 
 
 def buffer_of(array: np.ndarray) -> np.ndarray:
+    """The array that owns its memory."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

@@ -646,7 +646,8 @@ def _constant(x: Any, is_array: bool) -> Any:
     """A list or tuple given as an argument: an array where an array is meant, else what it is (a shape, an index)."""
     if is_array:
         return np.asarray(x)
-    return type(x)(v._array if isinstance(v, Tensor) else v for v in x)
+    items = (v._array if isinstance(v, Tensor) else v for v in x)
+    return list(items) if isinstance(x, list) else tuple(items)  # named tuples are not made of one iterable
 
 
 def _any_tensor(xs: Any) -> bool:

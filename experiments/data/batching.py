@@ -75,6 +75,8 @@ def stratified_folds(labels: Sequence[str], k: int, rng: np.random.Generator) ->
 
     ValueError unless 2 <= k <= the number of items.
     """
+    if len(labels) < 2:
+        raise ValueError(f"expected at least two items to cut into folds, got {len(labels)}")
     if not 2 <= k <= len(labels):
         raise ValueError(f"expected from 2 to {len(labels)} folds, as many as there are items, got {k}")
     classes = np.unique(np.asarray(labels), return_inverse=True)[1]

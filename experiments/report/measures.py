@@ -152,6 +152,9 @@ class DoubleLoss:
             return self._example.loss(logits, self._smoothing)
 
 
+ROUNDING = 1e-12  # a gradient that is no larger is 0
+
+
 @dataclass(frozen=True)
 class Checked:
     """Some elements of one parameter's gradient, by their indices: from backward, and from differences of the loss."""
@@ -166,10 +169,10 @@ class Checked:
     def error(self) -> np.ndarray:
         """How far the two are apart, relative to the parameter's largest gradient: that is how gradcheck judges.
 
-        (Where all its gradients are 0, as it is.)
+        (Where all its gradients are 0, but perhaps for rounding, as it is.)
         """
-        largest = float(np.abs(self.analytic).max(initial=0.0, where=np.isfinite(self.analytic))) or 1.0
-        error: np.ndarray = np.abs(self.analytic - self.numeric) / largest
+        largest = float(np.abs(self.analytic).max(initial=0.0, where=np.isfinite(self.analytic)))
+        error: np.ndarray = np.abs(self.analytic - self.numeric) / (largest if largest > ROUNDING else 1.0)
         return np.where(np.isfinite(error), error, np.inf)
 
 
@@ -219,7 +222,9 @@ def step_curve(loss: DoubleLoss) -> np.ndarray:
     def moved(step: float) -> float:
         return float(loss({name: x + step * direction[name] for name, x in loss.weights.items()}).item())
 
-    return np.array([abs((moved(h) - moved(-h)) / (2 * h) - slope) / max(abs(slope), 1e-300) for h in STEPS])
+    return np.array(
+        [abs((moved(h) - moved(-h)) / (2 * h) - slope) / (abs(slope) if abs(slope) > ROUNDING else 1.0) for h in STEPS]
+    )
 
 
 # --- the graph ---------------------------------------------------------------------------------------------------

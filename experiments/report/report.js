@@ -299,15 +299,15 @@ function stepsOf(L, s) {
   if (table) {
     const column = L.distance(i, j), pairs = range(n).flatMap((i) => range(m).map((j) => [i, j])).filter(([i, j]) => L.distance(i, j) === column);
     step("b", "dp", "α", "∂p", `The position bias for the distance ${apart}`, {
-      say: "The bias stands in the score of every pair at this distance, and gets the gradient of all of them.",
-      math: row(par(shift), mo("="), big("j−i", par(sub("α", "i", "j")))),
+      say: "The bias stands in the scores of all pairs at this distance, and gets all their gradients.",
+      math: row(par(shift), mo("="), big(`j−i=${apart}`, par(sub("α", "i", "j")))),
       head: ["pair", "∂L/∂α"], rows: pairs.map(([a, b]) => [`${who(a)} asks ${whom(b)}`, dS.at(h, a, b), a === i && b === j]),
       value: get("table.grad").at(h, column), symbol: par(shift),
       from: ["dalpha"], check: fd("table", h, column),
     });
   }
   step("b", "dq", "q", "∂q", `How the loss depends on the query of ${who(i)}`, {
-    say: "Every key pulls the query towards itself (or pushes it away), by the gradient of its score.",
+    say: "Every key pulls the query to itself (or pushes it away), by the gradient of its score.",
     math: row(par(vec("q", i, c)), mo("="), big("j", row(par(sub("α", i, "j")), vec("k", "j", c))), over),
     head: ["key j", "∂L/∂α", "k", scaled ? "product / √d" : "product"],
     rows: range(m).map((k) => [whom(k), dS.at(h, i, k), K.at(h, k, c), dS.at(h, i, k) * K.at(h, k, c) * scale, k === j]),
@@ -315,7 +315,7 @@ function stepsOf(L, s) {
     matrix: product(row(mi("dQ"), mo("="), mi("K"), mi("dA"), over), M.K, M.dA, M.dQ, c, i),
   });
   step("b", "dk", "k", "∂k", `How the loss depends on the key of ${whom(j)}`, {
-    say: "The other way round: every query that asked this vector.",
+    say: "The other way round: all queries that asked it.",
     math: row(par(vec("k", j, c)), mo("="), big("i", row(par(sub("α", "i", j)), vec("q", "i", c))), over),
     head: ["query i", "∂L/∂α", "q", scaled ? "product / √d" : "product"],
     rows: range(n).map((k) => [who(k), dS.at(h, k, j), Q.at(h, k, c), dS.at(h, k, j) * Q.at(h, k, c) * scale, k === i]),
@@ -341,18 +341,18 @@ function stepsOf(L, s) {
     }
     const asked = L.cross ? [j, whom] : [i, who];
     for (const [x, name, G, wide, at, names] of [["q", "query", dQ, dk, i, who], ["k", "key", dK, dk, ...asked], ["v", "value", dV, width, ...asked]]) {
-      const w = get(`${name}.rows`);
+      const w = get(`${name}.rows`), via = row(`<msub>${par(vec(letter(x), at, d))}${mi(x)}</msub>`);
       step("b", `path${x}`, "a", `a←${x}`, `What comes back to ${names(at)} by way of its ${name}`, {
-        say: `One of the paths by which component ${d + 1} of the vector reaches the loss: through all components of its ${name}${L.heads > 1 ? ", in all heads" : ""}.`,
-        math: row(big("c", row(weight(x, d, "c"), par(vec(x, at, "c"))))),
+        say: `A path by which component ${d + 1} of the vector reaches the loss: through all components of its ${name}.`,
+        math: row(via, mo("="), big(L.heads > 1 ? "h,c" : "c", row(weight(x, d, "c"), par(vec(x, at, "c"))))),
         head: ["head, component", `W${x}`, `∂L/∂${x}`, "product"],
         rows: range(w.shape[1]).map((k) => {
           const one = Math.floor(k / wide), g = G.at(one, at, k % wide);
           return [`head ${one + 1}, ${k % wide + 1}`, w.at(f, k), g, w.at(f, k) * g, one === h];
         }),
-        value: get(`${name}.grad`).at(at, f), symbol: row(`<msub>${par(vec(letter(x), at, d))}${mi(x)}</msub>`),
+        value: get(`${name}.grad`).at(at, f), symbol: via,
         from: [`d${x}`], check: fd(name, at, f),
-        moved: `Move this component by a little h both ways, but only as the ${name} sees it`,
+        moved: `Move this component by a little h both ways, only as the ${name} sees it`,
       });
     }
     const value = (name, at) => get(`${name}.grad`).at(at, f);
@@ -489,7 +489,7 @@ function whatIf(L, s) {
   };
   const [a, p] = weights(root), [b, q] = weights(1);
   const entropy = (w) => sum(w.filter((x) => x > 0).map((x) => -x * Math.log(x)));
-  return el("div", { id: "whatif" }, el("h4", {}, "What if: with and without the division by √d"), note(`Recomputed on this page from q and k; not minigrad's numbers. The model was trained ${L.scale === 1 ? "without" : "with"} the division.`),
+  return el("div", { id: "whatif" }, el("h4", {}, "What if: with and without the division by √d"), note(`Recomputed on this page from q and k, not by minigrad. Training was ${L.scale === 1 ? "without" : "with"} the division.${table ? " Both have the bias p, undivided." : ""}`),
     sheet(
       "What if", ["key j", "α with / √d", "α′ with", "α without", "α′ without"],
       range(L.m).map((j) => [`“${L.keyNames[j]}” (${j + 1})`, a[j], p[j], b[j], q[j], j === s.key])

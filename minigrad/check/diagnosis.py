@@ -274,7 +274,7 @@ def _offset(result: InputResult, sizes: Sizes) -> Diagnosis | None:
     return Diagnosis("constant offset", f"the gradient of {result.name} is what it should be plus {offset:.6g}")
 
 
-PLAIN = (_kink, _not_finite, _unconnected, _imprecise, _sign, _everywhere_a_factor, _shifted, _transposed)
+PLAIN = (_not_finite, _kink, _unconnected, _imprecise, _sign, _everywhere_a_factor, _shifted, _transposed)
 
 
 def plainly(result: InputResult, sizes: Sizes) -> Diagnosis | None:

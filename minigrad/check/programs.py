@@ -17,7 +17,6 @@ from minigrad.engine import OPS
 from minigrad.tensor import wrap
 
 BOUND = 30.0  # values beyond are avoided: what follows would be all rounding errors
-FIRST_LINE = 2  # the line of the first call
 
 # Expressions in a and b, names of values computed before.
 UNARY = [

@@ -45,9 +45,12 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One call. In `args` and `kwargs` a Place stands for each array of the workspace; it writes to `out` or, where
-    there is none, to its first argument. elementwise: `out` may be in the place of another argument; backward: it
-    belongs to the backward pass; lane: the number of the piece that it works on."""
+    """One call of a recorded run.
+
+    In `args` and `kwargs` a Place stands for each array of the workspace; it writes to `out` or, where there is none,
+    to its first argument. elementwise: `out` may be in the place of another argument; backward: it belongs to the
+    backward pass; lane: the number of the piece that it works on.
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]

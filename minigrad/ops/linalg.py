@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.engine import NUMPY_CONSTANTS, Array
+from minigrad.engine import Array
 from minigrad.op import derived, op
 from minigrad.ops.complexes import conj
 from minigrad.ops.elementwise import multiply, subtract
@@ -17,8 +17,6 @@ from minigrad.ops.indexing import getitem
 from minigrad.ops.reductions import axes_of
 from minigrad.ops.shapes import concatenate, expand_dims, moveaxis, reshape, squeeze, stack, swapaxes, transpose
 from minigrad.tensor import Tensor
-
-NUMPY_CONSTANTS[np.einsum_path] = {}
 
 
 @op

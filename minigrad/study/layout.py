@@ -17,7 +17,6 @@ MARGIN = 16.0
 BESIDE_BOX, BESIDE_LINE = 20.0, 14.0  # free space between boxes, and between a line and what stands beside it
 GAP, STEEPNESS = 34.0, 0.08  # between ranks: at least, and more of it where lines run far to the side
 PORT = 18.0  # between lines that arrive at one box
-HEAD = 7.0  # length of an arrow head
 SWEEPS = 24
 
 

@@ -277,6 +277,8 @@ def test_an_error_is_relative_to_the_largest_gradient():
     assert one.error[2] == np.inf  # a NaN is not right
     zero = measures.Checked("w", [(0,)], np.zeros(1), np.array([1e-12]), np.zeros(1, bool))
     assert zero.error[0] == 1e-12
+    rounded = measures.Checked("w", [(0,)], np.array([2e-17]), np.zeros(1), np.zeros(1, bool))
+    assert rounded.error[0] == 2e-17
 
 
 def test_modules_that_did_nothing_are_left_out_of_the_graph(report):
