@@ -1,5 +1,7 @@
 """Op: how ops are declared, called and differentiated; ops that users declare; the law of each declaration."""
 
+from collections import namedtuple
+
 import numpy as np
 import pytest
 
@@ -341,3 +343,8 @@ def test_a_rule_or_a_function_that_forgets_its_return_is_named():
 def test_any_number_of_arguments_is_refused_at_the_declaration(forward):
     with pytest.raises(TypeError, match="takes any number of them: declare one that is a sequence"):
         mg.op(forward)
+
+
+def test_a_named_tuple_is_a_shape():
+    pair = namedtuple("pair", "rows columns")
+    assert mg.reshape(mg.tensor(np.zeros(6)), pair(2, 3)).shape == (2, 3)

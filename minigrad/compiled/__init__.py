@@ -362,7 +362,8 @@ def compile(function: Callable[..., Any], *, check_every: int = 0, cache: int = 
     Reading a value in the function (float, bool, .item(), .numpy()) is a TypeError that names the line. In ops of your
     own ask with isinstance whether something is an array: its type is another while the function is recorded. Dropout
     draws anew in every run; a generator of NumPy's that the function closes over does not. With hooks, captures or
-    anomaly detection the function runs eagerly, and so does one that writes to a tensor in place.
+    anomaly detection the function runs eagerly, and so does one that writes to a tensor in place, or puts another in
+    its place (a running mean).
 
     >>> import minigrad as mg
     >>> w = mg.tensor([1.0, 2.0], requires_grad=True)

@@ -623,3 +623,10 @@ def test_recording_is_only_entered_on_failure_or_to_look_at_rules():
     with study.recording():
         assert not mg.gradcheck(op(lambda x: x, x=lambda g: -g), normal(3), raise_exception=False)
         assert (x * 2)._node.notes.call is not None
+
+
+def test_a_gradient_of_nan_is_no_kink():
+    size = op(lambda x: np.abs(x), x=lambda g, x: g * x / np.abs(x))
+    result = mg.gradcheck(lambda x: size(x).sum(), np.array([0.0, 1.0, -2.0]), raise_exception=False)
+    assert result.diagnosis.kind == "not finite"
+    assert "NaN in 1 element" in str(result.diagnosis)
