@@ -128,10 +128,8 @@ def test_every_op_runs_again_bit_for_bit(name):
             return total
 
         # Each element by itself: what is largest, and in which order they come, changes from run to run.
-        rng, spread = (
-            np.random.default_rng(0),
-            1e-3 if name == "cholesky" else 0.5,
-        )  # which needs positive definite ones
+        spread = 1e-3 if name == "cholesky" else 0.5  # cholesky's matrices are to stay positive definite
+        rng = np.random.default_rng(0)
         compare(
             loss,
             leaves,
